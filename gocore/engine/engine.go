@@ -1,0 +1,226 @@
+// Package engine runs models. One goroutine, locked to its OS thread, makes
+// every MLX call: streams belong to threads. Requests reach it by channel, and
+// it runs the plans that the scheduler makes.
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/scheduler"
+	"axlm/mlxc"
+)
+
+// ErrClosed is what calls on a closed engine return.
+var ErrClosed = errs.Value("the engine is closed")
+
+// Config says how the engine runs.
+type Config struct {
+	// PadViews overrides the backend's default for models.CacheOptions.
+	PadViews *bool
+}
+
+// Engine owns the thread that makes MLX calls, and the requests on it.
+type Engine struct {
+	commands chan func()
+	quit     chan struct{}
+	finished chan struct{}
+	closing  sync.Once
+	nextID   atomic.Uint64
+	device   Device
+
+	// What follows is touched by the engine's thread alone.
+	stream   mlxc.Stream
+	reader   mlxc.Stream // reads files: a CPU stream on every device
+	scope    *mlxc.Scope
+	planner  *scheduler.RoundRobin
+	requests map[uint64]*Request
+	padViews bool
+	wired    int // limit to restore on exit, −1 for none
+}
+
+// New starts the engine's thread. The library must be loaded (mlxc.Load).
+func New(c Config) (*Engine, error) {
+	e := &Engine{
+		commands: make(chan func(), 64),
+		quit:     make(chan struct{}),
+		finished: make(chan struct{}),
+		planner:  scheduler.NewRoundRobin(),
+		requests: map[uint64]*Request{},
+		wired:    -1,
+	}
+	started := make(chan error)
+	go e.run(c, started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting the engine: %w", err)
+	}
+	return e, nil
+}
+
+// Device describes what the engine runs on.
+func (e *Engine) Device() Device { return e.device }
+
+// Close ends all requests and the thread, and restores the wired limit. Calls
+// after it return ErrClosed.
+func (e *Engine) Close() {
+	e.closing.Do(func() { close(e.quit) })
+	<-e.finished
+}
+
+func (e *Engine) run(c Config, started chan<- error) {
+	// Never unlocked: the thread ends with the goroutine, and its streams too.
+	runtime.LockOSThread()
+	defer close(e.finished)
+	if err := e.start(c); err != nil {
+		started <- err
+		return
+	}
+	started <- nil
+	defer e.stop()
+	for {
+		plan := e.planner.Next()
+		if len(plan.Items) == 0 {
+			select {
+			case <-e.quit:
+				return
+			case f := <-e.commands:
+				f()
+			}
+			continue
+		}
+		for _, item := range plan.Items {
+			e.execute(item)
+		}
+		for drained := false; !drained; {
+			select {
+			case <-e.quit:
+				return
+			case f := <-e.commands:
+				f()
+			default:
+				drained = true
+			}
+		}
+	}
+}
+
+func (e *Engine) start(c Config) error {
+	device, stream, err := openDevice()
+	if err != nil {
+		return err
+	}
+	if e.reader, err = mlxc.NewStream(mlxc.Device{Type: mlxc.CPU}); err != nil {
+		return fmt.Errorf("making a stream to read files: %w", err)
+	}
+	if err := mlxc.EnableCompile(true); err != nil {
+		return fmt.Errorf("enabling MLX's compile mode: %w", err)
+	}
+	e.device, e.stream = device, stream
+	e.scope = mlxc.NewScope(stream)
+	e.padViews = device.Kind == "cuda"
+	if c.PadViews != nil {
+		e.padViews = *c.PadViews
+	}
+	if limit := device.WorkingSet; limit > 0 {
+		previous, err := mlxc.SetWiredLimit(limit)
+		if err != nil {
+			return fmt.Errorf("setting the wired limit to %d bytes: %w", limit, err)
+		}
+		e.wired = previous
+	}
+	return nil
+}
+
+func (e *Engine) stop() {
+	for _, r := range e.requests {
+		e.drop(r, ErrClosed)
+	}
+	// What waits in the queue must not wait for ever.
+	for {
+		select {
+		case f := <-e.commands:
+			f()
+			continue
+		default:
+		}
+		break
+	}
+	e.scope.Close()
+	if err := e.stream.Synchronize(); err == nil && e.wired >= 0 {
+		// Nobody is left who could act on a failure here.
+		_, _ = mlxc.SetWiredLimit(e.wired)
+	}
+}
+
+// do runs f on the engine's thread and waits for it. A panic in f becomes an
+// error.
+func (e *Engine) do(f func() error) error {
+	done := make(chan error, 1)
+	if err := e.post(func() { done <- guarded(f) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-e.finished:
+		select {
+		case err := <-done:
+			return err
+		default:
+			return ErrClosed
+		}
+	}
+}
+
+// post queues f for the engine's thread.
+func (e *Engine) post(f func()) error {
+	select {
+	case <-e.quit:
+		return ErrClosed
+	default:
+	}
+	select {
+	case e.commands <- f:
+		return nil
+	case <-e.quit:
+		return ErrClosed
+	}
+}
+
+// guarded runs f and turns a panic into an error.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errs.Internal("internal error: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return classify(f())
+}
+
+// classify gives MLX's out-of-memory errors the class they have in Python.
+func classify(err error) error {
+	if err == nil || errs.Kind(err) != errs.KindRuntime {
+		return err
+	}
+	for _, sign := range []string{"out of memory", "bad_alloc", "[malloc", "Unable to allocate", "Attempting to allocate"} {
+		if strings.Contains(err.Error(), sign) {
+			return errs.With(errs.KindMemory, err)
+		}
+	}
+	return err
+}
+
+// build runs f on the engine's scope and closes it: handles that stay alive
+// would forbid MLX to reuse their buffers when it evaluates.
+func (e *Engine) build(f func(s *mlxc.Scope)) error {
+	e.scope.Reset()
+	f(e.scope)
+	err := e.scope.Err()
+	e.scope.Close()
+	return err
+}

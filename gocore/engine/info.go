@@ -1,0 +1,26 @@
+package engine
+
+import "axlm/gocore/weights"
+
+// Info describes a loaded model.
+type Info struct {
+	Path      string          `json:"path"`
+	ModelType string          `json:"model_type"`
+	VocabSize int             `json:"vocab_size"`
+	Layers    int             `json:"num_layers"`
+	Bytes     int             `json:"nbytes"`
+	Config    *weights.Config `json:"config"`
+	EndTokens []int           `json:"eos_token_ids"`
+}
+
+// Info describes the model. What config.json does not say stays empty.
+func (m *Model) Info() (Info, error) {
+	ends, err := m.Folder.EndTokens()
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Path: m.Folder.Dir, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
+		Bytes: m.bytes, Config: m.Folder.Config, EndTokens: ends,
+	}, nil
+}

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"axlm/gocore/models"
+	"axlm/gocore/nn"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// loadBatch is how many bytes of weights are read between two looks at other
+// work, so that a load does not hold up requests of other models.
+const loadBatch = 64 << 20
+
+// LoadOptions say how a folder is loaded.
+type LoadOptions struct {
+	// Lazy leaves the weights on disk until they are used first.
+	Lazy bool
+}
+
+// Load is a model folder on its way into memory.
+type Load struct {
+	done, total atomic.Int64
+	finished    chan struct{}
+	once        sync.Once
+	model       *Model
+	err         error
+}
+
+// Progress tells how many bytes of the weights were read, of how many.
+func (l *Load) Progress() (done, total int64) { return l.done.Load(), l.total.Load() }
+
+// Wait waits up to d and tells whether the load ended; then the model is
+// ready, or the error says why not.
+func (l *Load) Wait(d time.Duration) (*Model, bool, error) {
+	select {
+	case <-l.finished:
+		return l.model, true, l.err
+	case <-time.After(d):
+		return nil, false, nil
+	}
+}
+
+// Load begins to load the model folder at dir.
+func (e *Engine) Load(dir string, o LoadOptions) *Load {
+	l := &Load{finished: make(chan struct{})}
+	go func() {
+		defer close(l.finished)
+		l.err = guarded(func() (err error) {
+			l.model, err = e.load(dir, o, l)
+			return err
+		})
+	}()
+	return l
+}
+
+func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
+	folder, err := weights.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := models.Check(folder); err != nil {
+		return nil, err
+	}
+	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}}
+	if err := e.do(func() error { return m.assemble() }); err != nil {
+		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
+	}
+	arrays := m.store.Arrays()
+	for _, a := range arrays {
+		m.bytes += a.NBytes()
+	}
+	l.total.Store(int64(m.bytes))
+	if o.Lazy {
+		return m, nil
+	}
+	for len(arrays) > 0 {
+		n, size := 0, 0
+		for n < len(arrays) && (n == 0 || size < loadBatch) {
+			size += arrays[n].NBytes()
+			n++
+		}
+		if err := e.do(func() error { return mlxc.Eval(arrays[:n]...) }); err != nil {
+			_ = m.Close() // the first error is the one to tell
+			return nil, fmt.Errorf("reading weights: %w", err)
+		}
+		arrays = arrays[n:]
+		l.done.Add(int64(size))
+	}
+	return m, nil
+}
+
+// assemble makes the model's layers on arrays that MLX will read when they are
+// evaluated. It runs on the engine's thread.
+func (m *Model) assemble() error {
+	arrays, err := m.engine.open(m.Folder)
+	if err != nil {
+		return err
+	}
+	s := m.engine.scope
+	s.Reset()
+	defer s.Close()
+	st := nn.NewStore(m.Folder, arrays, s)
+	built, err := models.Build(m.Folder, st)
+	if err == nil {
+		err = st.Finish()
+	}
+	if err != nil {
+		st.Free()
+		return err
+	}
+	m.model, m.store = built, st
+	m.vocab, m.layers = built.VocabSize(), built.Layers()
+	return nil
+}
+
+// open maps the folder's tensor names to arrays that are not read yet.
+func (e *Engine) open(f *weights.Folder) (map[string]mlxc.Array, error) {
+	all := map[string]mlxc.Array{}
+	free := func() {
+		for _, a := range all {
+			a.Free()
+		}
+	}
+	for _, file := range f.Files {
+		arrays, _, err := mlxc.LoadSafetensors(filepath.Join(f.Dir, file), e.reader)
+		if err != nil {
+			free()
+			return nil, fmt.Errorf("opening %s: %w", file, err)
+		}
+		for name, a := range arrays {
+			all[name].Free()
+			all[name] = a
+		}
+	}
+	return all, nil
+}

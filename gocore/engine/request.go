@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/kvcache"
+	"axlm/gocore/models"
+	"axlm/gocore/scheduler"
+	"axlm/mlxc"
+)
+
+// Unlimited as MaxTokens means that only an end token ends the request.
+const Unlimited = -1
+
+// Options are a request's.
+type Options struct {
+	MaxTokens       int     // tokens to generate; Unlimited, or 0 to process the prompt alone
+	PrefillStepSize int     // prompt tokens a prefill step, at most
+	EndTokens       []int32 // a token of these is the last one
+	Logprobs        bool    // keep each token's log probabilities
+}
+
+// Token is one generated token.
+type Token struct {
+	ID        int32
+	FromDraft bool       // proposed by speculation and accepted
+	Logprobs  mlxc.Array // [vocab], the reader's to free; none unless asked for
+}
+
+// Free releases the token's log probabilities.
+func (t Token) Free() { t.Logprobs.Free() }
+
+// Status is what Next found.
+type Status int
+
+// Next returns a token, finds none within its time, or finds the end.
+const (
+	Ready Status = iota
+	Pending
+	Finished
+)
+
+// Request is one generation. Its reader calls Next; the engine's thread fills
+// it, and never runs ahead of the reader by more than one step.
+type Request struct {
+	id      uint64
+	engine  *Engine
+	model   *Model
+	options Options
+	ends    map[int32]bool
+
+	mu      sync.Mutex
+	out     []Token
+	wanted  bool
+	ended   bool
+	err     error
+	wake    chan struct{}
+	filled  atomic.Int64 // prompt tokens in the cache
+	closing sync.Once
+
+	// What follows is touched by the engine's thread alone.
+	prompt    []int32
+	cache     *kvcache.Cache
+	ahead     *pass
+	generated int
+	stats     Stats
+}
+
+// Stats count what a request did.
+type Stats struct {
+	PromptTokens    int `json:"prompt_tokens"`
+	GeneratedTokens int `json:"generated_tokens"`
+	PrefillSteps    int `json:"prefill_steps"`
+	DecodeSteps     int `json:"decode_steps"`
+	CacheBytes      int `json:"cache_bytes"`
+}
+
+// Add adds o's counts to s.
+func (s *Stats) Add(o Stats) {
+	s.PromptTokens += o.PromptTokens
+	s.GeneratedTokens += o.GeneratedTokens
+	s.PrefillSteps += o.PrefillSteps
+	s.DecodeSteps += o.DecodeSteps
+	s.CacheBytes += o.CacheBytes
+}
+
+// Generate admits a request. ids must hold at least one token, each within the
+// vocabulary.
+func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
+	if len(ids) == 0 {
+		return nil, errs.Value("prompt: it holds no tokens")
+	}
+	if err := m.checkIDs(ids); err != nil {
+		return nil, err
+	}
+	if o.MaxTokens < Unlimited {
+		return nil, errs.Value("max_tokens: want a count, or -1 for no limit, got %d", o.MaxTokens)
+	}
+	if o.PrefillStepSize < 1 {
+		return nil, errs.Value("prefill_step_size: want a positive count, got %d", o.PrefillStepSize)
+	}
+	e := m.engine
+	r := &Request{
+		id: e.nextID.Add(1), engine: e, model: m, options: o,
+		ends: map[int32]bool{}, wake: make(chan struct{}, 1),
+		prompt: append([]int32(nil), ids...),
+	}
+	for _, t := range o.EndTokens {
+		r.ends[t] = true
+	}
+	err := e.do(func() error {
+		if m.model == nil {
+			return errModelClosed
+		}
+		r.cache = m.model.NewCache(models.CacheOptions{PadViews: e.padViews})
+		r.stats.PromptTokens = len(ids)
+		if err := e.planner.Add(scheduler.Request{ID: r.id, Pending: len(ids), PrefillStep: o.PrefillStepSize}); err != nil {
+			return err
+		}
+		e.requests[r.id] = r
+		m.live[r.id] = r
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Next returns the next token, waiting for it up to wait. The token's arrays
+// are the caller's.
+func (r *Request) Next(wait time.Duration) (Token, Status, error) {
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		t, status, err := r.take()
+		if status != Pending || err != nil {
+			return t, status, err
+		}
+		select {
+		case <-r.wake:
+		case <-r.engine.finished:
+			return Token{}, Finished, ErrClosed
+		case <-deadline.C:
+			return Token{}, Pending, nil
+		}
+	}
+}
+
+// take pops a token, or asks the engine for one.
+func (r *Request) take() (Token, Status, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case len(r.out) > 0:
+		t := r.out[0]
+		r.out = r.out[1:]
+		return t, Ready, nil
+	case r.err != nil:
+		return Token{}, Finished, r.err
+	case r.ended:
+		return Token{}, Finished, nil
+	case !r.wanted:
+		r.wanted = true
+		if err := r.engine.post(r.want); err != nil {
+			return Token{}, Finished, err
+		}
+	}
+	return Token{}, Pending, nil
+}
+
+// want runs on the engine's thread.
+func (r *Request) want() { r.engine.planner.Want(r.id, true) }
+
+// Progress tells how many of the prompt's tokens the cache holds.
+func (r *Request) Progress() (done, total int) {
+	return int(r.filled.Load()), len(r.prompt)
+}
+
+// Stats tells what the request did so far.
+func (r *Request) Stats() (Stats, error) {
+	var s Stats
+	err := r.engine.do(func() error {
+		s = r.stats
+		if r.cache != nil {
+			s.CacheBytes = r.cache.Bytes()
+		}
+		return nil
+	})
+	return s, err
+}
+
+// Close drops the request: a running step ends first, then its memory is
+// free. It does not wait for that, and may be called more than once.
+func (r *Request) Close() {
+	r.closing.Do(func() {
+		// A closed engine has dropped its requests.
+		_ = r.engine.post(func() { r.engine.drop(r, nil) })
+	})
+}
+
+// deliver hands tokens to the reader.
+func (r *Request) deliver(tokens []Token, ended bool) {
+	r.mu.Lock()
+	r.out = append(r.out, tokens...)
+	r.ended = r.ended || ended
+	r.wanted = false
+	r.mu.Unlock()
+	r.signal()
+}
+
+// fail ends the request with an error that the reader gets once it has read
+// the tokens before.
+func (r *Request) fail(err error) {
+	r.mu.Lock()
+	if r.err == nil && !r.ended {
+		r.err = err
+	}
+	r.ended = true
+	r.mu.Unlock()
+	r.signal()
+}
+
+func (r *Request) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop takes the request out and frees what it holds; with err, the reader
+// gets that. It runs on the engine's thread.
+func (e *Engine) drop(r *Request, err error) {
+	if _, live := e.requests[r.id]; live {
+		delete(e.requests, r.id)
+		delete(r.model.live, r.id)
+		e.planner.Remove(r.id)
+		r.stats.CacheBytes = 0
+		r.model.past.Add(r.stats)
+		r.ahead.free()
+		r.ahead = nil
+		r.cache.Free()
+		r.cache = nil
+	}
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.mu.Lock()
+	for _, t := range r.out {
+		t.Free()
+	}
+	r.out, r.ended = nil, true
+	r.mu.Unlock()
+	r.signal()
+}

@@ -1,0 +1,104 @@
+// Package errs gives errors the Python exception class under which the face
+// re-raises them. A kind sticks to an error through any number of %w wraps.
+package errs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Names of the Python classes that Kind can return.
+const (
+	KindValue          = "ValueError"
+	KindType           = "TypeError"
+	KindNotFound       = "FileNotFoundError"
+	KindNotImplemented = "NotImplementedError"
+	KindMemory         = "MemoryError"
+	KindOS             = "OSError"
+	KindRuntime        = "RuntimeError"
+)
+
+// Error is an error with a Python class. Its text is the cause's text alone:
+// the class travels beside it, never inside it.
+type Error struct {
+	kind  string
+	cause error
+}
+
+// Error returns the message without the class.
+func (e *Error) Error() string { return e.cause.Error() }
+
+// Unwrap lets errors.Is and errors.As look through the class.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Class returns the Python class name.
+func (e *Error) Class() string { return e.kind }
+
+// Value makes a ValueError: the user's argument or file has a wrong content.
+func Value(format string, args ...any) error { return classed(KindValue, format, args) }
+
+// Type makes a TypeError: an argument of a wrong type.
+func Type(format string, args ...any) error { return classed(KindType, format, args) }
+
+// NotFound makes a FileNotFoundError: a file or folder is missing.
+func NotFound(format string, args ...any) error { return classed(KindNotFound, format, args) }
+
+// NotImplemented makes a NotImplementedError: valid, but not supported yet.
+func NotImplemented(format string, args ...any) error {
+	return classed(KindNotImplemented, format, args)
+}
+
+// Memory makes a MemoryError.
+func Memory(format string, args ...any) error { return classed(KindMemory, format, args) }
+
+// OS makes an OSError: the system refused an operation on a file that exists.
+func OS(format string, args ...any) error { return classed(KindOS, format, args) }
+
+// Internal makes a RuntimeError: a fault of ours or of MLX, not of the user.
+func Internal(format string, args ...any) error { return classed(KindRuntime, format, args) }
+
+// With gives err the class of kind, one of the Kind constants, in place of
+// what it had; nil stays nil.
+func With(kind string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{kind: kind, cause: err}
+}
+
+// Kind returns the Python class name of err: that of the outermost error with
+// a class in its wrap tree, else one that the standard library's error implies
+// (a missing file, any other file error, no memory), else "RuntimeError".
+// Kind(nil) is "".
+func Kind(err error) string {
+	if err == nil {
+		return ""
+	}
+	var found *Error
+	if errors.As(err, &found) {
+		return found.kind
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return KindNotFound
+	case errors.Is(err, syscall.ENOMEM):
+		return KindMemory
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return KindRuntime
+	}
+	var path *fs.PathError
+	var link *os.LinkError
+	var call *os.SyscallError
+	if errors.As(err, &path) || errors.As(err, &link) || errors.As(err, &call) {
+		return KindOS
+	}
+	return KindRuntime
+}
+
+func classed(kind, format string, args []any) error {
+	return &Error{kind: kind, cause: fmt.Errorf(format, args...)}
+}

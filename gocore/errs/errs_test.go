@@ -1,0 +1,63 @@
+package errs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestKind(t *testing.T) {
+	_, missing := os.Open(filepath.Join(t.TempDir(), "absent"))
+	cases := []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nil", nil, ""},
+		{"value", Value("a %d", 1), "ValueError"},
+		{"type", Type("a"), "TypeError"},
+		{"not found", NotFound("a"), "FileNotFoundError"},
+		{"not implemented", NotImplemented("a"), "NotImplementedError"},
+		{"memory", Memory("a"), "MemoryError"},
+		{"os", OS("a"), "OSError"},
+		{"internal", Internal("a"), "RuntimeError"},
+		{"plain", errors.New("a"), "RuntimeError"},
+		{"wrapped twice", fmt.Errorf("c: %w", fmt.Errorf("b: %w", Memory("a"))), "MemoryError"},
+		{"joined", errors.Join(errors.New("a"), Type("b")), "TypeError"},
+		{"outermost wins", Value("loading: %w", NotFound("a")), "ValueError"},
+		{"missing file", fmt.Errorf("loading: %w", missing), "FileNotFoundError"},
+		{"other file error", &fs.PathError{Op: "read", Path: "a", Err: syscall.EIO}, "OSError"},
+		{"no memory", fmt.Errorf("mapping: %w", syscall.ENOMEM), "MemoryError"},
+		{"with", With(KindOS, io.ErrUnexpectedEOF), "OSError"},
+		{"with replaces", With(KindValue, Memory("a")), "ValueError"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Kind(c.err); got != c.want {
+				t.Errorf("Kind(%v) = %q, want %q", c.err, got, c.want)
+			}
+		})
+	}
+}
+
+func TestTextAndChain(t *testing.T) {
+	err := Value("reading %s: %w", "x", io.ErrUnexpectedEOF)
+	if got := err.Error(); got != "reading x: unexpected EOF" {
+		t.Errorf("text %q", got)
+	}
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error("the cause is not reachable through the class")
+	}
+	var classed *Error
+	if !errors.As(fmt.Errorf("b: %w", err), &classed) || classed.Class() != KindValue {
+		t.Errorf("As gave %v", classed)
+	}
+	if With(KindOS, nil) != nil {
+		t.Error("With(nil) is not nil")
+	}
+}

@@ -1,0 +1,69 @@
+// Package models holds one file a family: its config, its weights' names, its
+// forward pass. Names of config keys and weights are the checkpoints' own.
+package models
+
+import (
+	"sort"
+	"strings"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/kvcache"
+	"axlm/gocore/nn"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// Model is a loaded family.
+type Model interface {
+	// VocabSize counts the columns of the logits.
+	VocabSize() int
+	// Layers counts the transformer layers.
+	Layers() int
+	// NewCache makes the empty state of one request.
+	NewCache(o CacheOptions) *kvcache.Cache
+	// Forward appends ids [B, L] to the cache and returns logits of the last
+	// rows positions, [B, rows, vocab]. With rows 0 it returns what need not
+	// be evaluated: the cache's arrays are all that a prefill wants.
+	Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array
+}
+
+// CacheOptions say how a request's state is kept.
+type CacheOptions struct {
+	// PadViews makes attention of several rows read keys in multiples of
+	// kvcache.Step; see kvcache.NewFull.
+	PadViews bool
+}
+
+// builder makes a family from a folder's config and weights.
+type builder func(f *weights.Folder, st *nn.Store) (Model, error)
+
+var families = map[string]builder{
+	"llama": newLlama,
+	"qwen3": newQwen3,
+}
+
+// Families lists the model types that the core has, sorted.
+func Families() []string {
+	names := make([]string, 0, len(families))
+	for name := range families {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Check says whether the folder's family is one that the core has.
+func Check(f *weights.Folder) error {
+	if _, ok := families[f.ModelType]; !ok {
+		return errs.Value("config.json: model_type %q is not supported by the core, which has %s", f.ModelType, strings.Join(Families(), ", "))
+	}
+	return nil
+}
+
+// Build makes the folder's model from the store's arrays.
+func Build(f *weights.Folder, st *nn.Store) (Model, error) {
+	if err := Check(f); err != nil {
+		return nil, err
+	}
+	return families[f.ModelType](f, st)
+}

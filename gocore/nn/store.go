@@ -1,0 +1,185 @@
+// Package nn has the layers that families share.
+package nn
+
+import (
+	"sort"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// Store hands out a model folder's arrays as layers. Which tensors a family
+// takes, and whether they have the shapes it asks for, is weights.Claims'
+// business. Errors stick: a family builds its layers and asks once.
+type Store struct {
+	claims  *weights.Claims
+	folder  *weights.Folder
+	arrays  map[string]mlxc.Array // by the names in the files
+	scope   *mlxc.Scope
+	derived []mlxc.Array // made from the folder's arrays, ours to free
+	err     error
+}
+
+// NewStore takes over the arrays, keyed by the names that they have in the
+// folder's files. Layers that need ops at load build them in s.
+func NewStore(f *weights.Folder, arrays map[string]mlxc.Array, s *mlxc.Scope) *Store {
+	return &Store{claims: f.Claims(), folder: f, arrays: arrays, scope: s}
+}
+
+// Scope is where layers build what they need at load.
+func (st *Store) Scope() *mlxc.Scope { return st.scope }
+
+// Fail records the first error.
+func (st *Store) Fail(err error) {
+	if st.err == nil {
+		st.err = err
+	}
+}
+
+// Adopt makes the store own what a layer made, and returns it.
+func (st *Store) Adopt(a mlxc.Array) mlxc.Array {
+	if a.Valid() {
+		st.derived = append(st.derived, a)
+	}
+	return a
+}
+
+// Has tells whether the folder has a tensor of that name.
+func (st *Store) Has(name string) bool { return st.folder.Has(name) }
+
+// Tensor claims a floating-point array of a given shape.
+func (st *Store) Tensor(name string, shape ...int) mlxc.Array {
+	return st.array(st.claims.Tensor(name, shape...))
+}
+
+// array finds a claimed tensor's array; what is not there stays none, and the
+// claims tell.
+func (st *Store) array(t weights.Tensor) mlxc.Array {
+	if t.Name == "" {
+		return mlxc.Array{}
+	}
+	a, ok := st.arrays[t.Source]
+	if !ok {
+		st.Fail(errs.Internal("%s: MLX did not find tensor %s", t.File, t.Source))
+	}
+	return a
+}
+
+// Matrix is a weight as the folder holds it, plain or quantised.
+type Matrix struct {
+	Weight, Scales, Biases, Bias mlxc.Array
+	Quant                        *weights.Quant // nil: plain
+}
+
+// Matrix claims the module at path of logical shape dims, its last one being
+// the inputs.
+func (st *Store) Matrix(path string, bias bool, dims ...int) Matrix {
+	m := st.claims.Module(path, bias, dims...)
+	return Matrix{
+		Weight: st.array(m.Weight), Scales: st.array(m.Scales), Biases: st.array(m.Biases), Bias: st.array(m.Bias), Quant: m.Quant,
+	}
+}
+
+// Linear makes the layer at path, with in inputs and out outputs.
+func (st *Store) Linear(path string, in, out int, bias bool) *Linear {
+	l := &Linear{Matrix: st.Matrix(path, bias, out, in), In: in, Out: out}
+	if l.Quant == nil {
+		l.Weight = st.transposed(l.Weight)
+	}
+	return l
+}
+
+// transposed is a view of a [out, in] weight as matmul takes it.
+func (st *Store) transposed(a mlxc.Array) mlxc.Array {
+	if !a.Valid() || st.Err() != nil {
+		return a
+	}
+	return st.Adopt(st.scope.Keep(st.scope.Transpose(a, 1, 0)))
+}
+
+// Embedding makes the table at path.
+func (st *Store) Embedding(path string, vocab, dim int) *Embedding {
+	e := &Embedding{Matrix: st.Matrix(path, false, vocab, dim), Vocab: vocab, Dim: dim}
+	if e.Quant == nil {
+		e.transposed = st.transposed(e.Weight)
+	}
+	return e
+}
+
+// RMSNorm makes the norm at path.
+func (st *Store) RMSNorm(path string, dim int, eps float64) *RMSNorm {
+	return &RMSNorm{Weight: st.Tensor(path+".weight", dim), Eps: float32(eps)}
+}
+
+// RoPE makes a rotary embedding.
+func (st *Store) RoPE(c RoPEConfig) *RoPE {
+	if st.Err() != nil {
+		return nil
+	}
+	r, err := NewRoPE(st.scope, c)
+	if err != nil {
+		st.Fail(err)
+		return nil
+	}
+	st.Adopt(r.freqs)
+	return r
+}
+
+// Ignore marks tensors that the family does not use on purpose.
+func (st *Store) Ignore(match func(name string) bool) {
+	for name := range st.folder.Tensors {
+		if match(name) {
+			st.claims.Ignore(name)
+		}
+	}
+}
+
+// Err is the first error so far, a missing tensor included.
+func (st *Store) Err() error {
+	if st.err != nil {
+		return st.err
+	}
+	if err := st.claims.Err(); err != nil {
+		return err
+	}
+	return st.scope.Err()
+}
+
+// Finish is Err, or names the tensors that nobody claimed.
+func (st *Store) Finish() error {
+	if st.err != nil {
+		return st.err
+	}
+	if err := st.claims.Done(); err != nil {
+		return err
+	}
+	return st.scope.Err()
+}
+
+// Arrays are the handles that the store owns and that a model uses.
+func (st *Store) Arrays() []mlxc.Array {
+	names := make([]string, 0, len(st.folder.Tensors))
+	for name := range st.folder.Tensors {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	all := make([]mlxc.Array, 0, len(names)+len(st.derived))
+	for _, name := range names {
+		if a := st.arrays[st.folder.Tensors[name].Source]; a.Valid() && st.claims.Uses(name) {
+			all = append(all, a)
+		}
+	}
+	return append(all, st.derived...)
+}
+
+// Free releases the arrays; the layers made from them are dead after it.
+func (st *Store) Free() {
+	for _, a := range st.arrays {
+		a.Free()
+	}
+	for _, a := range st.derived {
+		a.Free()
+	}
+	st.arrays, st.derived = nil, nil
+}

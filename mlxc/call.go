@@ -1,0 +1,105 @@
+package mlxc
+
+// Arguments that are addresses of Go values are written uintptr(unsafe.Pointer(&v)) in the argument list itself: that
+// form alone makes the compiler keep v alive, on the heap, for the length of a call marked uintptrescapes.
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// call runs a C function that takes no floats. It is safe for concurrent use.
+//
+//go:uintptrescapes
+func (l *library) call(f *function, args ...uintptr) uintptr {
+	r, _, _ := purego.SyscallN(f.addr, args...)
+	return r
+}
+
+// callPair is call for functions that return a struct of two addresses, which the C ABIs in question pass in two
+// integer registers.
+//
+//go:uintptrescapes
+func (l *library) callPair(f *function, args ...uintptr) (first, second uintptr) {
+	first, second, _ = purego.SyscallN(f.addr, args...)
+	return first, second
+}
+
+// check is call for functions that return zero on success.
+//
+//go:uintptrescapes
+func (l *library) check(f *function, args ...uintptr) error {
+	// The message of a failure is filed under the thread, so the goroutine must stay on it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if int32(l.call(f, args...)) != 0 {
+		return l.failure(f.name)
+	}
+	return nil
+}
+
+// create is call for functions that return a handle, null on failure.
+//
+//go:uintptrescapes
+func (l *library) create(f *function, args ...uintptr) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if handle := l.call(f, args...); handle != 0 {
+		return handle, nil
+	}
+	return 0, l.failure(f.name)
+}
+
+// mixedFunc is the widest signature of a C function with floats. Integers and floats travel in registers of their
+// own, so only the order within each kind matters and surplus arguments are harmless; a C float is the low half of
+// its register.
+type mixedFunc func(i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11, i12, i13 uintptr, f0, f1, f2 float64) uintptr
+
+// callMixed runs a C function with floats through purego's reflection: slow, but independent of the call frame.
+//
+//go:uintptrescapes
+func (l *library) callMixed(f *function, floats [3]float64, args ...uintptr) uintptr {
+	var call mixedFunc
+	purego.RegisterFunc(&call, f.addr)
+	var a [14]uintptr
+	copy(a[:], args)
+	return call(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
+		floats[0], floats[1], floats[2])
+}
+
+// pointer makes a pointer into C memory of an address that C returned.
+func pointer(address uintptr) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&address))
+}
+
+// goString copies a NUL-terminated C string.
+func goString(address uintptr) string {
+	if address == 0 {
+		return ""
+	}
+	p := pointer(address)
+	n := 0
+	for *(*byte)(unsafe.Add(p, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(p), n))
+}
+
+// cString makes a NUL-terminated copy of s on the Go heap.
+func cString(s string) []byte {
+	return append([]byte(s), 0)
+}
+
+func boolWord(b bool) uintptr {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// optional is mlx-c's struct of a 32-bit value and a flag, which the C ABIs in question pass in one integer register.
+func optional(value uint32, has bool) uintptr {
+	return uintptr(value) | boolWord(has)<<32
+}

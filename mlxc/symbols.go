@@ -1,0 +1,120 @@
+package mlxc
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+)
+
+// function is one C function: its address, and its name without the library's prefix for error texts.
+type function struct {
+	addr uintptr
+	name string
+}
+
+// symbols lists every C function that the package needs. The fields carry the C names, so that the table is written
+// down once; all of them belong to mlx-c 0.6.0.
+type symbols struct {
+	mlx_set_error_handler, mlx_version, mlx_string_data, mlx_string_free function
+
+	mlx_array_free, mlx_array_new_data, mlx_array_set, mlx_array_size, mlx_array_nbytes, mlx_array_ndim,
+	mlx_array_shape, mlx_array_strides, mlx_array_dim, mlx_array_dtype, mlx_array_eval, mlx_array_data_uint8,
+	_mlx_array_is_available, _mlx_array_is_row_contiguous function
+
+	mlx_vector_array_new_data, mlx_vector_array_set_data, mlx_vector_array_free, mlx_vector_array_size,
+	mlx_vector_array_get, mlx_vector_string_new_data, mlx_vector_string_free, mlx_vector_string_size,
+	mlx_vector_string_get function
+
+	mlx_map_string_to_array_new, mlx_map_string_to_array_free, mlx_map_string_to_array_insert,
+	mlx_map_string_to_array_iterator_new, mlx_map_string_to_array_iterator_free,
+	mlx_map_string_to_array_iterator_next, mlx_map_string_to_string_new, mlx_map_string_to_string_free,
+	mlx_map_string_to_string_insert, mlx_map_string_to_string_iterator_new, mlx_map_string_to_string_iterator_free,
+	mlx_map_string_to_string_iterator_next, mlx_load_safetensors, mlx_save_safetensors function
+
+	mlx_device_new_type, mlx_device_free, mlx_device_get_index, mlx_device_get_type, mlx_get_default_device,
+	mlx_set_default_device, mlx_device_is_available, mlx_device_count, mlx_metal_is_available,
+	mlx_cuda_is_available, mlx_device_info_new, mlx_device_info_free, mlx_device_info_get,
+	mlx_device_info_get_keys, mlx_device_info_get_string, mlx_device_info_get_size function
+
+	mlx_stream_new_device, mlx_stream_free, mlx_get_default_stream, mlx_set_default_stream, mlx_stream_get_device,
+	mlx_synchronize function
+
+	mlx_clear_cache, mlx_get_active_memory, mlx_get_cache_memory, mlx_get_peak_memory, mlx_get_memory_limit,
+	mlx_reset_peak_memory, mlx_set_cache_limit, mlx_set_memory_limit, mlx_set_wired_limit function
+
+	mlx_eval, mlx_async_eval, mlx_closure_new_func_payload, mlx_closure_free, mlx_closure_apply, mlx_compile,
+	mlx_enable_compile, mlx_disable_compile, mlx_set_compile_mode function
+
+	mlx_abs, mlx_ceil, mlx_copy, mlx_cos, mlx_erf, mlx_exp, mlx_floor, mlx_isinf, mlx_isnan, mlx_log, mlx_log1p,
+	mlx_logical_not, mlx_negative, mlx_reciprocal, mlx_round, mlx_rsqrt, mlx_sigmoid, mlx_sign, mlx_sin, mlx_sqrt,
+	mlx_square, mlx_tanh, mlx_astype, mlx_view, mlx_from_fp8 function
+
+	mlx_add, mlx_bitwise_and, mlx_bitwise_or, mlx_divide, mlx_equal, mlx_floor_divide, mlx_greater,
+	mlx_greater_equal, mlx_left_shift, mlx_less, mlx_less_equal, mlx_logaddexp, mlx_logical_and, mlx_logical_or,
+	mlx_maximum, mlx_minimum, mlx_multiply, mlx_not_equal, mlx_power, mlx_remainder, mlx_right_shift, mlx_subtract,
+	mlx_clip, mlx_where function
+
+	mlx_all_axis, mlx_any_axis, mlx_argmax_axis, mlx_argmin_axis, mlx_logsumexp_axis, mlx_max_axis, mlx_mean_axis,
+	mlx_min_axis, mlx_prod_axis, mlx_sum_axis, mlx_softmax_axis, mlx_cumsum function
+
+	mlx_arange, mlx_zeros, mlx_ones, mlx_full, mlx_tri, mlx_tril, mlx_triu, mlx_contiguous, mlx_reshape,
+	mlx_broadcast_to, mlx_flatten, mlx_unflatten, mlx_transpose, mlx_transpose_axes, mlx_swapaxes, mlx_moveaxis,
+	mlx_expand_dims_axes, mlx_squeeze, mlx_squeeze_axes, mlx_concatenate_axis, mlx_stack_axis, mlx_split,
+	mlx_split_sections, mlx_repeat_axis, mlx_tile, mlx_pad function
+
+	mlx_slice, mlx_slice_update, mlx_slice_dynamic, mlx_slice_update_dynamic, mlx_take_axis, mlx_take_along_axis,
+	mlx_put_along_axis, mlx_scatter_add_axis, mlx_sort_axis, mlx_argsort_axis, mlx_partition_axis,
+	mlx_argpartition_axis, mlx_topk_axis function
+
+	mlx_matmul, mlx_addmm, mlx_gather_mm, mlx_quantize, mlx_dequantize, mlx_quantized_matmul, mlx_gather_qmm,
+	mlx_conv1d function
+
+	mlx_fast_rms_norm, mlx_fast_layer_norm, mlx_fast_rope, mlx_fast_rope_dynamic,
+	mlx_fast_scaled_dot_product_attention function
+
+	mlx_random_key, mlx_random_split, mlx_random_split_num, mlx_random_bits, mlx_random_uniform, mlx_random_normal,
+	mlx_random_gumbel, mlx_random_categorical function
+
+	metal kernelSymbols `prefix:"mlx_fast_metal_kernel"`
+	cuda  kernelSymbols `prefix:"mlx_fast_cuda_kernel"`
+}
+
+// kernelSymbols are the functions of one kind of custom kernel; the kind's prefix precedes each name.
+type kernelSymbols struct {
+	_new, _free, _apply, _config_new, _config_free, _config_add_output_arg, _config_set_grid,
+	_config_set_thread_group, _config_set_init_value, _config_set_verbose, _config_add_template_arg_dtype,
+	_config_add_template_arg_int, _config_add_template_arg_bool function
+}
+
+// each calls visit with every function of the table and its full C name.
+func (s *symbols) each(visit func(name string, f *function)) {
+	eachFunction(reflect.TypeFor[symbols](), unsafe.Pointer(s), "", visit)
+}
+
+func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func(string, *function)) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		at := unsafe.Add(base, field.Offset)
+		if field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[function]() {
+			eachFunction(field.Type, at, field.Tag.Get("prefix"), visit)
+			continue
+		}
+		visit(prefix+field.Name, (*function)(at))
+	}
+}
+
+// resolve looks up every function; lookup returns zero for a missing one.
+func (s *symbols) resolve(lookup func(name string) uintptr) error {
+	var missing []string
+	s.each(func(name string, f *function) {
+		f.name = strings.TrimPrefix(strings.TrimPrefix(name, "_"), "mlx_")
+		if f.addr = lookup(name); f.addr == 0 {
+			missing = append(missing, name)
+		}
+	})
+	if len(missing) > 0 {
+		return fmt.Errorf("the library lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
+}

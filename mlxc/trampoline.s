@@ -1,0 +1,1 @@
+// Empty: its presence lets the package declare a function without a body (runtime_cgocall).

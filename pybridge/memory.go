@@ -1,0 +1,46 @@
+package pybridge
+
+import (
+	"fmt"
+
+	"axlm/mlxc"
+)
+
+// Memory tells what MLX's allocator holds, as JSON: {"active", "peak",
+// "cache"} in bytes.
+func Memory() (string, error) {
+	return call(func() (string, error) {
+		return toJSON(map[string]int{"active": mlxc.ActiveMemory(), "peak": mlxc.PeakMemory(), "cache": mlxc.CacheMemory()})
+	})
+}
+
+// ResetPeak makes the present use the peak.
+func ResetPeak() error {
+	_, err := call(func() (bool, error) { return true, mlxc.ResetPeakMemory() })
+	return err
+}
+
+// ClearCache gives freed buffers back to the system.
+func ClearCache() error {
+	_, err := call(func() (bool, error) { return true, mlxc.ClearCache() })
+	return err
+}
+
+// SetWiredLimit sets how many bytes may stay wired and returns what it was.
+func SetWiredLimit(bytes int) (int, error) {
+	return call(func() (int, error) { return mlxc.SetWiredLimit(bytes) })
+}
+
+// ArrayProbe describes, as JSON, the array whose C++ object lies at address:
+// {"shape", "dtype", "data"}, data being its address. The face checks with it,
+// once, that it reads the layout of Python's arrays rightly.
+func ArrayProbe(address int) (string, error) {
+	return call(func() (string, error) {
+		a := mlxc.ArrayAt(uintptr(address))
+		if !a.Valid() {
+			return "", fmt.Errorf("reading the array at an address: none there")
+		}
+		defer a.Free()
+		return toJSON(map[string]any{"shape": a.Shape(), "dtype": a.DType().String(), "data": uint64(uintptr(a.DataPtr()))})
+	})
+}

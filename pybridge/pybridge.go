@@ -1,0 +1,300 @@
+// Package pybridge is what gopy exports to Python: functions on integer
+// handles, token ids as bytes, options as JSON. No panic and no stale handle
+// may reach the other side: each function recovers, and each handle is looked
+// up.
+package pybridge
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"axlm/gocore/engine"
+	"axlm/gocore/errs"
+	"axlm/mlxc"
+)
+
+// separator stands between the name of the Python class and the message in an
+// error's text, since gopy raises RuntimeError for every error.
+const separator = "\x1f"
+
+// state is the process's one engine and the objects that handles name.
+type state struct {
+	mu       sync.Mutex
+	engine   *engine.Engine
+	next     int
+	loads    map[int]*engine.Load
+	models   map[int]*engine.Model
+	requests map[int]*open
+}
+
+// open is a request with the token that its reader got last.
+type open struct {
+	*engine.Request
+	mu     sync.Mutex
+	last   engine.Token
+	closed bool
+}
+
+// keep makes t the last token, and frees the one before.
+func (o *open) keep(t engine.Token) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last.Free()
+	o.last = t
+	if o.closed {
+		o.last.Free()
+		o.last = engine.Token{}
+	}
+}
+
+func (o *open) close() {
+	o.Request.Close()
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.keep(engine.Token{})
+}
+
+var bridge = &state{
+	loads:    map[int]*engine.Load{},
+	models:   map[int]*engine.Model{},
+	requests: map[int]*open{},
+}
+
+// call runs f and gives its error, or its panic, the form that Python reads.
+func call[T any](f func() (T, error)) (result T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errs.Internal("internal error: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			var none T
+			result, err = none, errors.New(errs.Kind(err)+separator+err.Error())
+		}
+	}()
+	return f()
+}
+
+// put files an object under a new handle.
+func put[T any](table map[int]T, object T) int {
+	bridge.mu.Lock()
+	defer bridge.mu.Unlock()
+	bridge.next++
+	table[bridge.next] = object
+	return bridge.next
+}
+
+// get finds the object of a handle.
+func get[T any](table map[int]T, what string, handle int) (T, error) {
+	bridge.mu.Lock()
+	defer bridge.mu.Unlock()
+	object, ok := table[handle]
+	if !ok {
+		return object, errs.Value("the %s is closed", what)
+	}
+	return object, nil
+}
+
+// pop takes the object of a handle out.
+func pop[T any](table map[int]T, handle int) (T, bool) {
+	bridge.mu.Lock()
+	defer bridge.mu.Unlock()
+	object, ok := table[handle]
+	delete(table, handle)
+	return object, ok
+}
+
+func running() (*engine.Engine, error) {
+	bridge.mu.Lock()
+	defer bridge.mu.Unlock()
+	if bridge.engine == nil {
+		return nil, errs.Internal("the engine was not started")
+	}
+	return bridge.engine, nil
+}
+
+func toJSON(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
+
+// tokens reads little-endian int32 token ids.
+func tokens(ids []byte) ([]int32, error) {
+	if len(ids)%4 != 0 {
+		return nil, errs.Value("tokens: %d bytes are not a whole number of int32", len(ids))
+	}
+	out := make([]int32, len(ids)/4)
+	for i := range out {
+		out[i] = int32(binary.LittleEndian.Uint32(ids[4*i:]))
+	}
+	return out, nil
+}
+
+// Init loads the libraries and starts the engine, once a process. libmlx may
+// be empty when libmlxc finds it by itself. It returns a description as JSON.
+func Init(libmlx string, libmlxc string) (string, error) {
+	return call(func() (string, error) {
+		bridge.mu.Lock()
+		defer bridge.mu.Unlock()
+		if err := mlxc.Load(libmlx, libmlxc); err != nil {
+			return "", err
+		}
+		if bridge.engine == nil {
+			e, err := engine.New(engine.Config{})
+			if err != nil {
+				return "", err
+			}
+			bridge.engine = e
+		}
+		d := bridge.engine.Device()
+		return toJSON(map[string]any{
+			"mlx_version": mlxc.Version(), "library": mlxc.LibraryPath(), "device": d.Kind,
+			"device_name": d.Name, "memory_size": d.Memory, "working_set": d.WorkingSet,
+		})
+	})
+}
+
+// Shutdown ends the engine and restores what it changed in MLX. Handles made
+// before it are dead.
+func Shutdown() error {
+	_, err := call(func() (bool, error) {
+		bridge.mu.Lock()
+		e := bridge.engine
+		bridge.engine = nil
+		clear(bridge.loads)
+		clear(bridge.models)
+		clear(bridge.requests)
+		bridge.mu.Unlock()
+		if e != nil {
+			e.Close()
+		}
+		return true, nil
+	})
+	return err
+}
+
+// LoadStart begins to load a model folder and returns the load's handle.
+// options: {"lazy": bool}.
+func LoadStart(path string, options string) (int, error) {
+	return call(func() (int, error) {
+		e, err := running()
+		if err != nil {
+			return 0, err
+		}
+		var o struct {
+			Lazy bool `json:"lazy"`
+		}
+		if err := decode(options, &o); err != nil {
+			return 0, err
+		}
+		return put(bridge.loads, e.Load(path, engine.LoadOptions{Lazy: o.Lazy})), nil
+	})
+}
+
+// LoadWait waits up to waitMs for the load and returns its progress as JSON:
+// {"done", "total"} in bytes and "model", the model's handle or 0. A load that
+// ended is gone after it.
+func LoadWait(load int, waitMs int) (string, error) {
+	return call(func() (string, error) {
+		l, err := get(bridge.loads, "load", load)
+		if err != nil {
+			return "", err
+		}
+		model, ended, err := l.Wait(milliseconds(waitMs))
+		handle := 0
+		if ended {
+			pop(bridge.loads, load)
+			if err != nil {
+				return "", err
+			}
+			handle = put(bridge.models, model)
+		}
+		done, total := l.Progress()
+		return toJSON(map[string]any{"done": done, "total": total, "model": handle})
+	})
+}
+
+// ModelInfo describes a model as JSON.
+func ModelInfo(model int) (string, error) {
+	return call(func() (string, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return "", err
+		}
+		info, err := m.Info()
+		if err != nil {
+			return "", err
+		}
+		return toJSON(info)
+	})
+}
+
+// ModelFree ends a model's requests and frees its weights. A handle that is
+// free already is left alone.
+func ModelFree(model int) error {
+	_, err := call(func() (bool, error) {
+		if m, ok := pop(bridge.models, model); ok {
+			return true, m.Close()
+		}
+		return true, nil
+	})
+	return err
+}
+
+// Stats are a model's counters as JSON.
+func Stats(model int) (string, error) {
+	return call(func() (string, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return "", err
+		}
+		s, err := m.Stats()
+		if err != nil {
+			return "", err
+		}
+		return toJSON(s)
+	})
+}
+
+func decode(options string, into any) error {
+	if options == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(options), into); err != nil {
+		return errs.Value("options: %v", err)
+	}
+	return nil
+}
+
+func milliseconds(n int) time.Duration { return time.Duration(max(0, n)) * time.Millisecond }
+
+// Forward runs ids, batch rows of equal length, without a cache, and assigns
+// the logits [batch, L, vocab] to the mx.array whose C++ object lies at
+// address.
+func Forward(model int, ids []byte, batch int, address int) error {
+	_, err := call(func() (bool, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return false, err
+		}
+		t, err := tokens(ids)
+		if err != nil {
+			return false, err
+		}
+		logits, err := m.Logits(t, batch)
+		if err != nil {
+			return false, err
+		}
+		defer logits.Free()
+		if err := mlxc.SetArrayAt(uintptr(address), logits); err != nil {
+			return false, fmt.Errorf("handing over logits: %w", err)
+		}
+		return true, nil
+	})
+	return err
+}

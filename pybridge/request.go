@@ -1,0 +1,138 @@
+package pybridge
+
+import (
+	"fmt"
+
+	"axlm/gocore/engine"
+	"axlm/gocore/errs"
+	"axlm/mlxc"
+)
+
+// What Next returns when there is no token.
+const (
+	NextPending  = -1
+	NextFinished = -2
+)
+
+// fromDraft marks, in Next's result, a token that speculation proposed.
+const fromDraft = 1 << 32
+
+// requestOptions are Start's, as JSON has them.
+type requestOptions struct {
+	MaxTokens       int     `json:"max_tokens"`
+	PrefillStepSize int     `json:"prefill_step_size"`
+	EndTokens       []int32 `json:"end_tokens"`
+	Logprobs        bool    `json:"logprobs"`
+}
+
+// Start begins a generation after ids, little-endian int32, and returns the
+// request's handle. options: {"max_tokens" (-1: no limit), "prefill_step_size",
+// "end_tokens", "logprobs"}.
+func Start(model int, ids []byte, options string) (int, error) {
+	return call(func() (int, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return 0, err
+		}
+		t, err := tokens(ids)
+		if err != nil {
+			return 0, err
+		}
+		o := requestOptions{MaxTokens: 256, PrefillStepSize: 2048}
+		if err := decode(options, &o); err != nil {
+			return 0, err
+		}
+		r, err := m.Generate(t, engine.Options{
+			MaxTokens: o.MaxTokens, PrefillStepSize: o.PrefillStepSize, EndTokens: o.EndTokens, Logprobs: o.Logprobs,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return put(bridge.requests, &open{Request: r}), nil
+	})
+}
+
+// Next returns the request's next token, plus 1<<32 when speculation proposed
+// it, waiting up to waitMs. −1: nothing yet. −2: the request is finished.
+func Next(request int, waitMs int) (int, error) {
+	return call(func() (int, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		t, status, err := r.Request.Next(milliseconds(waitMs))
+		switch {
+		case err != nil:
+			return 0, err
+		case status == engine.Pending:
+			return NextPending, nil
+		case status == engine.Finished:
+			return NextFinished, nil
+		}
+		r.keep(t)
+		if t.FromDraft {
+			return int(t.ID) + fromDraft, nil
+		}
+		return int(t.ID), nil
+	})
+}
+
+// Progress tells how many prompt tokens were processed, times 1<<32, plus how
+// many there are.
+func Progress(request int) (int, error) {
+	return call(func() (int, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		done, total := r.Request.Progress()
+		return done<<32 + total, nil
+	})
+}
+
+// Logprobs assigns the log probabilities [vocab] of the token that Next
+// returned last to the mx.array whose C++ object lies at address. It returns
+// their number.
+func Logprobs(request int, address int) (int, error) {
+	return call(func() (int, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.last.Logprobs.Valid() {
+			return 0, errs.Value("logprobs: the request does not keep them, or has no token yet")
+		}
+		if err := mlxc.SetArrayAt(uintptr(address), r.last.Logprobs); err != nil {
+			return 0, fmt.Errorf("handing over log probabilities: %w", err)
+		}
+		return r.last.Logprobs.Size(), nil
+	})
+}
+
+// RequestStats are a request's counters as JSON.
+func RequestStats(request int) (string, error) {
+	return call(func() (string, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return "", err
+		}
+		s, err := r.Request.Stats()
+		if err != nil {
+			return "", err
+		}
+		return toJSON(s)
+	})
+}
+
+// Close frees a request. A handle that is closed already is left alone.
+func Close(request int) error {
+	_, err := call(func() (bool, error) {
+		if r, ok := pop(bridge.requests, request); ok {
+			r.close()
+		}
+		return true, nil
+	})
+	return err
+}
