@@ -1,10 +1,13 @@
 package pybridge
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
+	"axlm/gocore/ngram"
+	"axlm/gocore/sampling"
 	"axlm/mlxc"
 )
 
@@ -23,11 +26,32 @@ type requestOptions struct {
 	PrefillStepSize int     `json:"prefill_step_size"`
 	EndTokens       []int32 `json:"end_tokens"`
 	Logprobs        bool    `json:"logprobs"`
+
+	Sampler    *sampling.Sampler    `json:"sampler"`
+	Processors *sampling.Processors `json:"processors"`
+	Ngram      json.RawMessage      `json:"ngram"`
+}
+
+// speculation reads the option "ngram": null or false for plain decoding, true
+// for the defaults, or an object of ngram.Config's keys over the defaults.
+func (o *requestOptions) speculation() (*ngram.Config, error) {
+	c := ngram.DefaultConfig()
+	switch text := string(o.Ngram); text {
+	case "", "null", "false":
+		return nil, nil
+	case "true":
+		return &c, nil
+	}
+	if err := decode(string(o.Ngram), &c); err != nil {
+		return nil, err
+	}
+	return &c, nil
 }
 
 // Start begins a generation after ids, little-endian int32, and returns the
 // request's handle. options: {"max_tokens" (-1: no limit), "prefill_step_size",
-// "end_tokens", "logprobs"}.
+// "end_tokens", "logprobs", "sampler", "processors", "ngram"}; see
+// engine.Options.
 func Start(model int, ids []byte, options string) (int, error) {
 	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
@@ -42,8 +66,13 @@ func Start(model int, ids []byte, options string) (int, error) {
 		if err := decode(options, &o); err != nil {
 			return 0, err
 		}
+		speculation, err := o.speculation()
+		if err != nil {
+			return 0, err
+		}
 		r, err := m.Generate(t, engine.Options{
 			MaxTokens: o.MaxTokens, PrefillStepSize: o.PrefillStepSize, EndTokens: o.EndTokens, Logprobs: o.Logprobs,
+			Sampler: o.Sampler, Processors: o.Processors, Speculation: speculation,
 		})
 		if err != nil {
 			return 0, err
@@ -108,6 +137,35 @@ func Logprobs(request int, address int) (int, error) {
 			return 0, fmt.Errorf("handing over log probabilities: %w", err)
 		}
 		return r.last.Logprobs.Size(), nil
+	})
+}
+
+// Reseed makes the two words of key, high<<32 | low, the state of the request's
+// random generator, as a change of mx.random.state means for plain decoding.
+func Reseed(request int, key uint64) error {
+	_, err := call(func() (bool, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return false, err
+		}
+		return true, r.Request.Reseed(sampling.Key{uint32(key >> 32), uint32(key)})
+	})
+	return err
+}
+
+// KeyAfter is the state of the random generator, high<<32 | low, in which plain
+// decoding leaves it when it yields the token that Next returned last: one draw
+// ahead.
+func KeyAfter(request int) (uint64, error) {
+	return call(func() (uint64, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		key := r.Request.Ahead(r.last)
+		return uint64(key[0])<<32 | uint64(key[1]), nil
 	})
 }
 

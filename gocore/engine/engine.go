@@ -41,7 +41,8 @@ type Engine struct {
 	planner  *scheduler.RoundRobin
 	requests map[uint64]*Request
 	padViews bool
-	wired    int // limit to restore on exit, −1 for none
+	served   uint64 // the request of the last step
+	wired    int    // limit to restore on exit, −1 for none
 }
 
 // New starts the engine's thread. The library must be loaded (mlxc.Load).

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"axlm/gocore/models"
+	"axlm/gocore/ngram"
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
 	"axlm/mlxc"
@@ -67,7 +68,11 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	if err := models.Check(folder); err != nil {
 		return nil, err
 	}
-	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}}
+	shared, err := ngram.NewShared(ngram.DefaultConfig())
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared}
 	if err := e.do(func() error { return m.assemble() }); err != nil {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}
@@ -115,6 +120,9 @@ func (m *Model) assemble() error {
 		return err
 	}
 	m.model, m.store = built, st
+	if r, ok := built.(interface{ Recurrent() bool }); ok {
+		m.recurrent = r.Recurrent()
+	}
 	m.vocab, m.layers = built.VocabSize(), built.Layers()
 	return nil
 }

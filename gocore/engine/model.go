@@ -5,6 +5,7 @@ import (
 
 	"axlm/gocore/errs"
 	"axlm/gocore/models"
+	"axlm/gocore/ngram"
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
 	"axlm/mlxc"
@@ -19,7 +20,10 @@ type Model struct {
 	engine *Engine
 	vocab  int
 	layers int
-	bytes  int
+	shared *ngram.Shared // what requests of the model learn from each other
+	// recurrent says that the state cannot go back by moving a length.
+	recurrent bool
+	bytes     int
 
 	// What follows is touched by the engine's thread alone.
 	model models.Model
@@ -67,15 +71,20 @@ func (m *Model) Logits(ids []int32, batch int) (mlxc.Array, error) {
 	return out, err
 }
 
-// Stats adds up what the model's requests did, past and present.
-func (m *Model) Stats() (Stats, error) {
-	var total Stats
+// ModelStats add up what a model's requests did, past and present.
+type ModelStats struct {
+	Stats
+	Requests int               `json:"requests"` // present ones
+	Ngram    ngram.SharedStats `json:"ngram"`
+}
+
+// Stats adds up what the model's requests did.
+func (m *Model) Stats() (ModelStats, error) {
+	var total ModelStats
 	err := m.engine.do(func() error {
-		total = m.past
+		total = ModelStats{Stats: m.past, Requests: len(m.live), Ngram: m.shared.Stats()}
 		for _, r := range m.live {
-			s := r.stats
-			s.CacheBytes = r.cache.Bytes()
-			total.Add(s)
+			total.Add(r.count())
 		}
 		return nil
 	})

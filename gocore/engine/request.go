@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
 	"axlm/gocore/models"
+	"axlm/gocore/ngram"
+	"axlm/gocore/sampling"
 	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
@@ -21,6 +24,15 @@ type Options struct {
 	PrefillStepSize int     // prompt tokens a prefill step, at most
 	EndTokens       []int32 // a token of these is the last one
 	Logprobs        bool    // keep each token's log probabilities
+
+	Sampler    *sampling.Sampler    // nil takes the most probable token
+	Processors *sampling.Processors // nil for none
+
+	// Speculation makes the engine draft tokens and verify them; nil is plain
+	// decoding. It never changes a token.
+	Speculation *ngram.Config
+	// Proposers replace the built-in ones.
+	Proposers []ngram.Proposer
 }
 
 // Token is one generated token.
@@ -28,6 +40,8 @@ type Token struct {
 	ID        int32
 	FromDraft bool       // proposed by speculation and accepted
 	Logprobs  mlxc.Array // [vocab], the reader's to free; none unless asked for
+	// State is the random generator's after the token's draw.
+	State sampling.Key
 }
 
 // Free releases the token's log probabilities.
@@ -63,9 +77,15 @@ type Request struct {
 
 	// What follows is touched by the engine's thread alone.
 	prompt    []int32
+	text      []int32 // the prompt and the tokens that are final
 	cache     *kvcache.Cache
-	ahead     *pass
+	ahead     *pass // queued before its turn, nil for none
 	generated int
+	mark      int // the cache's offset at its checkpoint
+	spec      *ngram.Speculator
+	state     sampling.Key  // the random generator's, before the next draw
+	reseed    *sampling.Key // its state after that draw, when it was changed
+	delivered time.Time
 	stats     Stats
 }
 
@@ -76,6 +96,8 @@ type Stats struct {
 	PrefillSteps    int `json:"prefill_steps"`
 	DecodeSteps     int `json:"decode_steps"`
 	CacheBytes      int `json:"cache_bytes"`
+	// Speculation is nil for plain decoding.
+	Speculation *ngram.Stats `json:"speculation,omitempty"`
 }
 
 // Add adds o's counts to s.
@@ -102,14 +124,23 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	if o.PrefillStepSize < 1 {
 		return nil, errs.Value("prefill_step_size: want a positive count, got %d", o.PrefillStepSize)
 	}
+	if err := o.Sampler.Validate(m.vocab); err != nil {
+		return nil, err
+	}
+	if err := o.Processors.Validate(m.vocab); err != nil {
+		return nil, err
+	}
 	e := m.engine
 	r := &Request{
 		id: e.nextID.Add(1), engine: e, model: m, options: o,
 		ends: map[int32]bool{}, wake: make(chan struct{}, 1),
-		prompt: append([]int32(nil), ids...),
+		prompt: slices.Clone(ids), text: slices.Clone(ids),
 	}
 	for _, t := range o.EndTokens {
 		r.ends[t] = true
+	}
+	if err := r.speculate(); err != nil {
+		return nil, err
 	}
 	err := e.do(func() error {
 		if m.model == nil {
@@ -129,6 +160,8 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	}
 	return r, nil
 }
+
+var errRequestClosed = errs.Value("the request is closed")
 
 // Next returns the next token, waiting for it up to wait. The token's arrays
 // are the caller's.
@@ -184,13 +217,30 @@ func (r *Request) Progress() (done, total int) {
 func (r *Request) Stats() (Stats, error) {
 	var s Stats
 	err := r.engine.do(func() error {
-		s = r.stats
-		if r.cache != nil {
-			s.CacheBytes = r.cache.Bytes()
-		}
+		s = r.count()
 		return nil
 	})
 	return s, err
+}
+
+// count is the request's present statistics. It runs on the engine's thread.
+func (r *Request) count() Stats {
+	s := r.stats
+	if r.cache != nil {
+		s.CacheBytes = r.cache.Bytes()
+	}
+	if r.spec != nil {
+		spec := r.spec.Stats()
+		s.Speculation = &spec
+	}
+	return s
+}
+
+// Reseed makes key the state of the request's random generator: the one it
+// starts from before the first token, later what a change of the generator
+// between two tokens means for plain decoding, which draws one token ahead.
+func (r *Request) Reseed(key sampling.Key) error {
+	return r.engine.do(func() error { return r.engine.rekey(r, key) })
 }
 
 // Close drops the request: a running step ends first, then its memory is
@@ -240,6 +290,9 @@ func (e *Engine) drop(r *Request, err error) {
 		e.planner.Remove(r.id)
 		r.stats.CacheBytes = 0
 		r.model.past.Add(r.stats)
+		if r.spec != nil {
+			r.spec.Finish()
+		}
 		r.ahead.free()
 		r.ahead = nil
 		r.cache.Free()

@@ -67,16 +67,20 @@ func Check(m *Manifest, f *Folder) error {
 func Current(f *Folder) (m *Manifest, note string, err error) {
 	if f.overridden {
 		note = "the configuration was changed at load"
-	} else if m, err = ReadManifest(f.Dir); err == nil {
-		if err = Check(m, f); err == nil {
-			return m, "", nil
-		}
-		note = err.Error()
 	} else {
-		note = "there is no " + ManifestFile
-	}
-	if err != nil && !IsStale(err) && errs.Kind(err) != errs.KindNotFound {
-		return nil, "", err
+		if m, err = ReadManifest(f.Dir); err == nil {
+			err = Check(m, f)
+		}
+		switch {
+		case err == nil:
+			return m, "", nil
+		case IsStale(err):
+			note = err.Error()
+		case errs.Kind(err) == errs.KindNotFound:
+			note = "there is no " + ManifestFile
+		default:
+			return nil, "", err
+		}
 	}
 	m, err = BuildManifest(f)
 	return m, note, err

@@ -13,9 +13,9 @@ import (
 type Claims struct {
 	folder  *Folder
 	used    map[string]bool // true: taken; false: ignored
-	missing []string // the first few
-	absent  int      // how many in all
-	wrong   error    // the first tensor of a wrong shape, dtype or packing
+	missing []string        // the first few
+	absent  int             // how many in all
+	wrong   error           // the first tensor of a wrong shape, dtype or packing
 }
 
 // Module is a linear layer, an embedding or a stack of experts as the folder

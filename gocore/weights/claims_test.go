@@ -125,6 +125,13 @@ func TestIgnoreAndErr(t *testing.T) {
 	if err := c.Done(); err != nil {
 		t.Error(err)
 	}
+	if c.Uses("model.inv_freq") || !c.Uses("model.norm.weight") {
+		t.Error("an ignored tensor counts as used, or a used one as ignored")
+	}
+	c.Ignore("model.norm.weight")
+	if !c.Uses("model.norm.weight") {
+		t.Error("ignoring a tensor after use makes it unused")
+	}
 	c.Tensor("absent")
 	wantErr(t, c.Err(), errs.KindValue, "tensor absent is missing")
 }

@@ -131,8 +131,11 @@ func (f *Folder) resolve(table map[string]Tensor, path string, in int) (Quant, b
 		return Quant{}, false, nil
 	}
 	if c := f.quant.paths; c.Has(path) {
-		if on, isBool := c.values[path].(bool); isBool {
-			return *f.quant.top, on, nil
+		switch on, isBool := c.values[path].(bool); {
+		case on:
+			return *f.quant.top, true, nil
+		case isBool:
+			return Quant{}, false, nil
 		}
 		entry, err := c.Map(path)
 		if err != nil {

@@ -188,7 +188,7 @@ func TestMisshapen(t *testing.T) {
 		{"no packing fits", quantConfig(config{"group_size": 64, "bits": 4}), good.with("w.scales", "BF16 4 7"), "w: no packing fits weight [4, 32], scales BF16 [4, 7]"},
 		{"no fp packing fits", quantConfig(config{"group_size": 64, "bits": 4}), good.with("w.scales", "U8 4 5"), "w: no packing fits"},
 		{"empty scales", quantConfig(config{"group_size": 64, "bits": 4}), good.with("w.scales", "BF16 4 0"), "w: no packing fits"},
-		{"several fit", quantConfig(config{"group_size": 128, "bits": 6}), table{"w.weight": "U32 2 16", "w.scales": "BF16 2 4", "w.biases": "BF16 2 4"}, "fit several packings"},
+		{"several fit", quantConfig(config{"group_size": 128, "bits": 6}), table{"w.weight": "U32 2 24", "w.scales": "BF16 2 4", "w.biases": "BF16 2 4"}, "fit several packings"},
 	}
 	for _, x := range cases {
 		t.Run(x.name, func(t *testing.T) {

@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"axlm/gocore/ngram"
+	"axlm/mlxc"
+)
+
+const nanoVocab = 96
+
+func TestMain(m *testing.M) {
+	libmlxc := os.Getenv("AXLM_MLXC")
+	if libmlxc == "" {
+		fmt.Fprintln(os.Stderr, "set AXLM_MLXC (and AXLM_LIBMLX) to the libraries, as `make test` does")
+		os.Exit(1)
+	}
+	if err := mlxc.Load(os.Getenv("AXLM_LIBMLX"), libmlxc); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// nano writes a two-layer qwen3 model with random weights; seed chooses them.
+// Its logits are spread widely, so that no two of them nearly tie.
+func nano(t *testing.T, seed uint64) string {
+	t.Helper()
+	const hidden, inner, heads, kvHeads, headDim, layers = 32, 48, 4, 2, 8, 2
+	dir := t.TempDir()
+	config, err := json.Marshal(map[string]any{
+		"model_type": "qwen3", "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner,
+		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "rms_norm_eps": 1e-6,
+		"vocab_size": nanoVocab, "max_position_embeddings": 4096, "rope_theta": 10000, "tie_word_embeddings": true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(seed, 1))
+	stream, err := mlxc.NewStream(mlxc.Device{Type: mlxc.CPU})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mlxc.NewScope(stream)
+	defer s.Close()
+	arrays := map[string]mlxc.Array{}
+	add := func(name string, scale, base float64, dims ...int) {
+		n := 1
+		for _, d := range dims {
+			n *= d
+		}
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = float32(base + scale*random.NormFloat64())
+		}
+		arrays[name] = s.FromFloat32s(values, dims...)
+	}
+	add("model.embed_tokens.weight", 0.3, 0, nanoVocab, hidden)
+	add("model.norm.weight", 0.5, 6, hidden)
+	for i := range layers {
+		at := fmt.Sprintf("model.layers.%d.", i)
+		wide := func(name string, out, in int) { add(at+name+".weight", 1.4/math.Sqrt(float64(in)), 0, out, in) }
+		wide("self_attn.q_proj", heads*headDim, hidden)
+		wide("self_attn.k_proj", kvHeads*headDim, hidden)
+		wide("self_attn.v_proj", kvHeads*headDim, hidden)
+		wide("self_attn.o_proj", hidden, heads*headDim)
+		wide("mlp.gate_proj", inner, hidden)
+		wide("mlp.up_proj", inner, hidden)
+		wide("mlp.down_proj", hidden, inner)
+		add(at+"self_attn.q_norm.weight", 0.2, 1.5, headDim)
+		add(at+"self_attn.k_norm.weight", 0.2, 1.5, headDim)
+		add(at+"input_layernorm.weight", 0.1, 1, hidden)
+		add(at+"post_attention_layernorm.weight", 0.1, 1, hidden)
+	}
+	if err := mlxc.SaveSafetensors(filepath.Join(dir, "model.safetensors"), arrays, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func start(t *testing.T, c Config) *Engine {
+	t.Helper()
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func load(t *testing.T, e *Engine, dir string) *Model {
+	t.Helper()
+	m, done, err := e.Load(dir, LoadOptions{}).Wait(time.Minute)
+	if err != nil || !done {
+		t.Fatalf("loading: done %v, %v", done, err)
+	}
+	return m
+}
+
+// collect reads up to n tokens of a request, all with n < 0, and closes it.
+func collect(t *testing.T, r *Request, n int) []Token {
+	t.Helper()
+	defer r.Close()
+	var out []Token
+	for n < 0 || len(out) < n {
+		token, status, err := r.Next(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status == Pending {
+			t.Fatal("no token within a minute")
+		}
+		if status == Finished {
+			break
+		}
+		token.Free()
+		out = append(out, token)
+	}
+	return out
+}
+
+func ids(tokens []Token) []int32 {
+	out := make([]int32, len(tokens))
+	for i, t := range tokens {
+		out[i] = t.ID
+	}
+	return out
+}
+
+func generate(t *testing.T, m *Model, prompt []int32, o Options) []Token {
+	t.Helper()
+	if o.PrefillStepSize == 0 {
+		o.PrefillStepSize = 2048
+	}
+	r, err := m.Generate(prompt, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect(t, r, -1)
+}
+
+func prompt(seed uint64, n int) []int32 {
+	random := rand.New(rand.NewPCG(seed, 2))
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = random.Int32N(nanoVocab)
+	}
+	return out
+}
+
+// oracle proposes what is known to come, spoiled from a position on: drafts
+// that are right, wrong, or right at first.
+type oracle struct {
+	truth []int32 // the whole text that plain decoding gives
+	depth int
+	right int // drafts that are right; depth for all
+}
+
+func (o *oracle) Name() string                 { return "oracle" }
+func (o *oracle) Observe(*ngram.History, int)  {}
+func (o *oracle) Feedback(int, int)            {}
+func (o *oracle) Truncate(*ngram.History, int) {}
+func (o *oracle) Bytes() int                   { return 0 }
+func (o *oracle) Draft(h *ngram.History, dst []ngram.Draft) int {
+	n := 0
+	for n < min(o.depth, len(dst)) && h.Len()+n < len(o.truth) {
+		token := o.truth[h.Len()+n]
+		if n >= o.right {
+			token = (token + 1) % nanoVocab
+		}
+		dst[n] = ngram.Draft{Token: token, P: 0.9}
+		n++
+	}
+	return n
+}
+
+// forced verifies whatever the proposers draft, at every step.
+func forced(depth int) *ngram.Config {
+	c := ngram.DefaultConfig()
+	c.Adaptive, c.EMAThreshold, c.MaxDraftTokens = false, 0, depth
+	return &c
+}
+
+func equal(t *testing.T, what string, got, want []int32) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		t.Errorf("%s: %d tokens, want %d; they differ from %d on:\n%v\n%v", what, len(got), len(want), at, got, want)
+	}
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"axlm/gocore/ngram"
+	"axlm/gocore/sampling"
+	"axlm/mlxc"
+)
+
+// input is what a pass runs on: tokens that the host knows, or the one that an
+// earlier pass still computes.
+type input struct {
+	ids      []int32    // the last token, then drafts, then padding
+	next     mlxc.Array // [1], instead of ids
+	decision ngram.Decision
+}
+
+// next is the input of the pass that follows p, a plain one.
+func next(p *pass) input { return input{next: p.tokens} }
+
+// pass is one forward under way: MLX computes its tokens while we prepare what
+// follows. It is consumed once, or freed.
+type pass struct {
+	rows     int
+	decision ngram.Decision
+	tokens   mlxc.Array     // [rows] uint32, sampled
+	logprobs []mlxc.Array   // a row [vocab] each, when the request wants them
+	states   []sampling.Key // the random generator's after each row's draw
+
+	started time.Time // when the device could begin with it
+	blurred bool      // its time holds other things too
+}
+
+// launch queues a forward and the choice of a token after each of its rows.
+func (e *Engine) launch(r *Request, in input) (*pass, error) {
+	p := &pass{rows: max(1, len(in.ids)), decision: in.decision, started: time.Now()}
+	draws := r.draw(p)
+	history := sampling.History{Tokens: r.text, Next: in.next}
+	if p.rows > 1 {
+		history.Drafts = in.ids[1:]
+	}
+	// A recurrent state keeps what it needs to go back only where it may have
+	// to; for the others a checkpoint is a number.
+	if p.rows > 1 || !r.model.recurrent {
+		r.cache.Checkpoint()
+		r.mark = r.cache.Offset()
+	}
+	err := e.build(func(s *mlxc.Scope) {
+		ids := in.next
+		if ids.Valid() {
+			ids = s.Reshape(ids, 1, 1)
+		} else {
+			ids = s.FromInt32s(in.ids, 1, p.rows)
+		}
+		logits := r.model.model.Forward(s, ids, r.cache, p.rows)
+		if s.Err() != nil {
+			return
+		}
+		logits = r.options.Processors.Apply(s, s.Reshape(logits, p.rows, -1), history)
+		// The choice is made among log probabilities, not logits: in bfloat16
+		// they round differently, and mlx_lm compares the former.
+		logprobs := s.Subtract(logits, s.LogSumExp(logits, -1, true))
+		p.tokens = s.Keep(r.options.Sampler.Choose(s, logprobs, draws))
+		if r.options.Logprobs {
+			p.keepRows(s, logprobs)
+		}
+	})
+	if err == nil {
+		err = mlxc.AsyncEval(append(p.logprobs, p.tokens)...)
+	}
+	if err != nil {
+		p.free()
+		return nil, err
+	}
+	return p, nil
+}
+
+// keepRows keeps each row of logprobs [rows, vocab] as an array of its own.
+func (p *pass) keepRows(s *mlxc.Scope, logprobs mlxc.Array) {
+	if s.Err() != nil {
+		return
+	}
+	vocab := logprobs.Dim(1)
+	for i := range p.rows {
+		row := logprobs
+		if p.rows > 1 {
+			row = s.Slice(logprobs, []int{i, 0}, []int{i + 1, vocab})
+		}
+		p.logprobs = append(p.logprobs, s.Keep(s.Reshape(row, vocab)))
+	}
+}
+
+// draw takes each row's random numbers. A plain pass uses up its draw at once,
+// since the next one may be launched before it is read; of a verifying pass,
+// commit uses up as many as were accepted.
+func (r *Request) draw(p *pass) []sampling.Draw {
+	draws := make([]sampling.Draw, p.rows)
+	state := r.state
+	for i := range draws {
+		draws[i], state = r.options.Sampler.Draw(state)
+		if i == 0 && r.reseed != nil {
+			state, r.reseed = *r.reseed, nil
+		}
+		p.states = append(p.states, state)
+	}
+	r.state = p.states[0]
+	return draws
+}
+
+// read waits for the pass's tokens.
+func (p *pass) read() ([]int32, error) {
+	if err := mlxc.Eval(append(p.logprobs, p.tokens)...); err != nil {
+		return nil, err
+	}
+	ids, err := p.tokens.Uint32s()
+	if err != nil {
+		return nil, fmt.Errorf("reading sampled tokens: %w", err)
+	}
+	out := make([]int32, len(ids))
+	for i, id := range ids {
+		out[i] = int32(id)
+	}
+	return out, nil
+}
+
+// accepted counts the drafts that the model would have chosen itself.
+func (p *pass) accepted(ids []int32) int {
+	n := 0
+	for n < len(p.decision.Drafts) && p.decision.Drafts[n] == ids[n] {
+		n++
+	}
+	return n
+}
+
+// seconds is what the pass cost the device, read at now after waiting since
+// then; 0 when that cannot be told.
+func (p *pass) seconds(now, waiting time.Time) float64 {
+	took := now.Sub(p.started)
+	// A pass that made us wait kept the device busy throughout; one that was
+	// ready may have been so for long.
+	if p.blurred && now.Sub(waiting) < took/2 {
+		return 0
+	}
+	return took.Seconds()
+}
+
+func (p *pass) free() {
+	if p == nil {
+		return
+	}
+	p.tokens.Free()
+	for _, a := range p.logprobs {
+		a.Free()
+	}
+}

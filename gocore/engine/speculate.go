@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"fmt"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/ngram"
+	"axlm/gocore/sampling"
+)
+
+// speculate gives the request its speculator, if its options want one, and
+// shows it the prompt.
+func (r *Request) speculate() error {
+	c := r.options.Speculation
+	if c == nil {
+		return nil
+	}
+	config := *c
+	if r.model.recurrent {
+		config = config.ForRecurrent()
+	}
+	var err error
+	if list := r.options.Proposers; len(list) > 0 {
+		r.spec, err = ngram.NewWithProposers(config, r.model.shared, list...)
+	} else {
+		r.spec, err = ngram.New(config, r.model.shared)
+	}
+	if err != nil {
+		return errs.Value("%v", err)
+	}
+	r.spec.Observe(r.prompt...)
+	return nil
+}
+
+// remaining is how many tokens may still come.
+func (r *Request) remaining() int {
+	if r.options.MaxTokens == Unlimited {
+		return ngram.MaxWidth
+	}
+	return r.options.MaxTokens - r.generated
+}
+
+// plan decides the pass after the last token that is final.
+func (r *Request) plan() input {
+	in := input{ids: []int32{r.text[len(r.text)-1]}, decision: ngram.Decision{Lookahead: true}}
+	if r.spec == nil {
+		return in
+	}
+	d := r.spec.Plan(r.remaining() - 1)
+	in.decision = d
+	if len(d.Drafts) == 0 {
+		return in
+	}
+	in.ids = append(in.ids, d.Drafts...)
+	for len(in.ids) < d.Width {
+		// Padding: rows that only make the pass as wide as is cheapest.
+		in.ids = append(in.ids, d.Drafts[len(d.Drafts)-1])
+	}
+	return in
+}
+
+// planAhead decides how to go on after a pass that is queued already.
+func (r *Request) planAhead() ngram.Decision {
+	if r.spec == nil {
+		return ngram.Decision{Lookahead: true}
+	}
+	return r.spec.PlanAhead(r.remaining() - 1)
+}
+
+// learn tells the speculator what a pass committed and what it cost.
+func (r *Request) learn(p *pass, accepted int, seconds float64) {
+	if r.spec == nil {
+		return
+	}
+	r.spec.Result(p.decision, accepted, seconds)
+	r.spec.Observe(r.text[r.spec.Len():]...)
+}
+
+// rekey makes key the state of the random generator. A reader that changes it
+// between two tokens changes it after the next token's draw: plain decoding
+// draws one token ahead. Tokens drawn beyond that are taken back. It runs on
+// the engine's thread.
+func (e *Engine) rekey(r *Request, key sampling.Key) error {
+	if r.cache == nil {
+		return nil // it ended
+	}
+	if r.generated == 0 && r.ahead == nil {
+		r.state = key
+		return nil
+	}
+	r.mu.Lock()
+	drawn := min(1, len(r.out))
+	extra := r.out[drawn:]
+	r.out = r.out[:drawn]
+	if len(extra) > 0 {
+		r.ended = false
+	}
+	r.mu.Unlock()
+	for _, t := range extra {
+		t.Free()
+	}
+	switch {
+	case drawn == 1 || r.ahead != nil:
+		r.state = key
+	default:
+		r.reseed = &key
+	}
+	return e.takeBack(r, len(extra))
+}
+
+// Ahead is where plain decoding leaves the random generator when it yields t:
+// it has drawn the token after it already.
+func (r *Request) Ahead(t Token) sampling.Key {
+	_, state := r.options.Sampler.Draw(t.State)
+	return state
+}
+
+// takeBack undoes the last n tokens, which the reader never saw: those of a
+// verifying pass, whose checkpoint still stands.
+func (e *Engine) takeBack(r *Request, n int) error {
+	if n == 0 {
+		return nil
+	}
+	r.generated -= n
+	r.text = r.text[:len(r.text)-n]
+	r.stats.GeneratedTokens = r.generated
+	if r.spec != nil {
+		r.spec.Truncate(len(r.text))
+	}
+	// The cache lacks the last token of the text.
+	if err := e.rollback(r, len(r.text)-1-r.mark); err != nil {
+		return fmt.Errorf("taking back %d tokens: %w", n, err)
+	}
+	return nil
+}
+
+// Settle ends the request so that its cache holds exactly the prompt and the
+// tokens that the reader took. It returns how many those are.
+func (r *Request) Settle() (int, error) {
+	held := 0
+	err := r.engine.do(func() error {
+		if r.cache == nil {
+			return errRequestClosed
+		}
+		r.mu.Lock()
+		unread := r.out
+		r.out, r.ended = nil, true
+		r.mu.Unlock()
+		for _, t := range unread {
+			t.Free()
+		}
+		r.engine.planner.Want(r.id, false)
+		r.ahead.free()
+		r.ahead = nil
+		want := len(r.text) - len(unread)
+		switch offset := r.cache.Offset(); {
+		case offset > want:
+			if err := r.engine.rollback(r, want-r.mark); err != nil {
+				return err
+			}
+		case offset < want:
+			if err := r.engine.extend(r, r.text[offset:want]); err != nil {
+				return err
+			}
+		}
+		held = r.cache.Offset()
+		return nil
+	})
+	return held, err
+}

@@ -1,0 +1,183 @@
+package ngram
+
+import (
+	"math"
+	"sync"
+)
+
+const (
+	costAlpha   = 0.25 // weight of a new value in a width's running mean
+	plainNeeded = 2    // plain steps timed before anything is compared with them: the first may have compiled kernels
+)
+
+// CostModel learns what a forward pass of each width costs, from real steps. It belongs to a loaded model and is
+// shared by its requests; safe for concurrent use. Nothing is assumed of the curve: on some backends 16 rows cost
+// less than 5.
+type CostModel struct {
+	mu      sync.Mutex
+	cells   [MaxWidth + 1]cell // by width; 1 is a plain step
+	sync    cell               // a plain step that was not queued ahead
+	partial cell               // extra seconds of a step with a partial acceptance (recurrent state)
+	steps   int                // steps recorded
+	budget  float64            // seconds that probes may still lose
+	granted bool               // the first budget was given
+	share   float64            // of every step's seconds, added to the budget
+	probed  int                // steps at the last probe
+	wait    int                // steps until the next one may follow
+	most    int                // and at most
+	probes  int
+}
+
+func newCostModel(cfg Config) *CostModel {
+	return &CostModel{share: cfg.ProbeShare, wait: cfg.ProbeSteps, most: cfg.MaxProbeSteps}
+}
+
+// cell is a running cost that single outliers cannot move: a first pass that compiled kernels for a minute, a page
+// fault, another process. The lower of the first two values, then the running mean of medians of three.
+type cell struct {
+	mean float64
+	last [3]float64
+	n    int
+	step int // when it was last timed
+}
+
+func (c *cell) add(v float64, step int) {
+	c.last[c.n%3] = v
+	c.n++
+	c.step = step
+	switch {
+	case c.n == 1:
+		c.mean = v
+	case c.n == 2:
+		c.mean = min(c.last[0], c.last[1])
+	case c.n == 3:
+		c.mean = median(c.last)
+	default:
+		c.mean += costAlpha * (median(c.last) - c.mean)
+	}
+}
+
+func median(v [3]float64) float64 {
+	return max(min(v[0], v[1]), min(max(v[0], v[1]), v[2]))
+}
+
+// usable tells whether seconds can be a measurement.
+func usable(seconds float64) bool { return seconds > 0 && !math.IsInf(seconds, 0) }
+
+// Record books a step of width rows. Callers other than a Speculator may book what they happen to time, the short
+// rest of a prompt for instance. Widths beyond MaxWidth and seconds that measure nothing are ignored.
+func (m *CostModel) Record(width int, seconds float64) {
+	if width < 1 || width > MaxWidth || !usable(seconds) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tick(seconds)
+	m.cells[width].add(seconds, m.steps)
+	if width == 1 && !m.granted && m.cells[1].n >= plainNeeded {
+		m.granted = true
+		m.budget += 3 * m.cells[1].mean
+	}
+}
+
+// RecordSync books a plain step that was not queued ahead of the one before it.
+func (m *CostModel) RecordSync(seconds float64) {
+	if !usable(seconds) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tick(seconds)
+	m.sync.add(seconds, m.steps)
+}
+
+// RecordPartial books a step of width rows after which accepted tokens had to be computed again. What it took beyond
+// the width's cost is learned as the price of a partial acceptance.
+func (m *CostModel) RecordPartial(width int, seconds float64) {
+	if width < 1 || width > MaxWidth || !usable(seconds) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tick(seconds)
+	if c := &m.cells[width]; c.n > 0 {
+		m.partial.add(max(seconds-c.mean, 0), m.steps)
+		return
+	}
+	// No whole acceptance at this width yet: the sum bounds both.
+	m.cells[width].add(seconds, m.steps)
+}
+
+func (m *CostModel) tick(seconds float64) {
+	m.steps++
+	m.budget += m.share * min(seconds, 2*max(m.cells[1].mean, m.sync.mean)*MaxWidth)
+}
+
+// claim takes the right to a probe that is expected to lose regret seconds against the best known option. That is
+// charged, not what it really took: a first pass may compile kernels for a minute, which would have come sooner or
+// later. Unknown widths need only the budget; checks of known ones keep to intervals too, each twice the last.
+func (m *CostModel) claim(regret float64, unknown bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if regret > m.budget || !unknown && m.steps-m.probed < m.wait {
+		return false
+	}
+	m.budget -= regret
+	m.probes++
+	m.probed = m.steps
+	if !unknown {
+		m.wait = min(2*m.wait, m.most)
+	}
+	return true
+}
+
+// Curve is a copy of what is known of the costs at one moment.
+type Curve struct {
+	seconds [MaxWidth + 1]float64
+	samples [MaxWidth + 1]int
+	age     [MaxWidth + 1]int // steps since last timed
+	trusted [MaxWidth + 1]bool
+	sync    float64 // 0: not known
+	partial float64 // 0: not known
+	due     bool    // known widths may be probed, if the budget allows it
+	budget  float64
+	wait    int // steps between probes at present
+	most    int // and at most
+}
+
+func (m *CostModel) read(c *Curve) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for w := range m.cells {
+		c.seconds[w], c.samples[w], c.age[w] = m.cells[w].mean, m.cells[w].n, m.steps-m.cells[w].step
+	}
+	c.sync, c.partial = m.sync.mean, m.partial.mean
+	c.due, c.budget = m.steps-m.probed >= m.wait, m.budget
+	c.wait, c.most = m.wait, m.most
+	c.judge()
+}
+
+// Curve returns what is known now.
+func (m *CostModel) Curve() Curve {
+	var c Curve
+	m.read(&c)
+	return c
+}
+
+// CostPoint is one width's learned cost.
+type CostPoint struct {
+	Width   int     `json:"width"`
+	Seconds float64 `json:"seconds"`
+	Samples int     `json:"samples"`
+}
+
+// Points lists the widths that were timed.
+func (c *Curve) Points() []CostPoint {
+	points := []CostPoint{}
+	for w := 1; w <= MaxWidth; w++ {
+		if c.samples[w] > 0 {
+			points = append(points, CostPoint{w, c.seconds[w], c.samples[w]})
+		}
+	}
+	return points
+}
