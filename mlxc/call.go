@@ -55,19 +55,7 @@ func (l *library) create(f *function, args ...uintptr) (uintptr, error) {
 // mixedFunc is the widest signature of a C function with floats. Integers and floats travel in registers of their
 // own, so only the order within each kind matters and surplus arguments are harmless; a C float is the low half of
 // its register.
-type mixedFunc func(i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11, i12, i13 uintptr, f0, f1, f2 float64) uintptr
-
-// callMixed runs a C function with floats through purego's reflection: slow, but independent of the call frame.
-//
-//go:uintptrescapes
-func (l *library) callMixed(f *function, floats [3]float64, args ...uintptr) uintptr {
-	var call mixedFunc
-	purego.RegisterFunc(&call, f.addr)
-	var a [14]uintptr
-	copy(a[:], args)
-	return call(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
-		floats[0], floats[1], floats[2])
-}
+type mixedFunc func(i0, i1, i2, i3, i4, i5, i6, i7, i8 uintptr, f0, f1, f2 float64) uintptr
 
 // pointer makes a pointer into C memory of an address that C returned.
 func pointer(address uintptr) unsafe.Pointer {

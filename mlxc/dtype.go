@@ -77,6 +77,14 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", int32(d))
 }
 
+// word is the type as a C argument. mlx-c does not check types, so those it does not know are refused here.
+func (d DType) word() (uintptr, error) {
+	if _, ok := d.info(); !ok {
+		return 0, fmt.Errorf("%v is no element type", d)
+	}
+	return uintptr(d), nil
+}
+
 // IsFloat tells whether the type is one of the real floating-point types.
 func (d DType) IsFloat() bool {
 	switch d {

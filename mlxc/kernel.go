@@ -155,8 +155,12 @@ func (k *Kernel) configure(config uintptr, launch KernelLaunch) error {
 		for i, d := range output.Shape {
 			shape[i] = int32(d)
 		}
-		err := lib.check(&c._config_add_output_arg, config,
-			uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), uintptr(output.DType))
+		element, err := output.DType.word()
+		if err != nil {
+			return err
+		}
+		err = lib.check(&c._config_add_output_arg, config,
+			uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), element)
 		if err != nil {
 			return err
 		}
@@ -168,8 +172,9 @@ func (k *Kernel) configure(config uintptr, launch KernelLaunch) error {
 	}
 	if launch.InitValue != nil {
 		value := math.Float64frombits(uint64(floatWord(*launch.InitValue)))
-		if lib.callMixed(&c._config_set_init_value, [3]float64{value}, config) != 0 {
-			return lib.failure(c._config_set_init_value.name)
+		set := &c._config_set_init_value
+		if int32(set.mixed(config, 0, 0, 0, 0, 0, 0, 0, 0, value, 0, 0)) != 0 {
+			return fmt.Errorf("%s failed", set.name)
 		}
 	}
 	return lib.check(&c._config_set_verbose, config, boolWord(launch.Verbose))
@@ -184,7 +189,11 @@ func (k *Kernel) addTemplateArg(config uintptr, arg TemplateArg) error {
 	case bool:
 		add, value = &k.c._config_add_template_arg_bool, boolWord(v)
 	case DType:
-		add, value = &k.c._config_add_template_arg_dtype, uintptr(v)
+		element, err := v.word()
+		if err != nil {
+			return err
+		}
+		add, value = &k.c._config_add_template_arg_dtype, element
 	default:
 		return fmt.Errorf("want an int, a bool or a DType, got %T", arg.Value)
 	}

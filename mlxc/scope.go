@@ -30,6 +30,7 @@ type Scope struct {
 	out2    uintptr
 	vec     uintptr
 	scalar  [8]byte
+	source  unsafe.Pointer // of a copy in progress: what it points to must not lie on a stack, which may move
 	ints    [3][]int32
 	list    []Array
 	results []Array
@@ -130,13 +131,14 @@ func (s *Scope) call(f *function) uintptr {
 	return s.callSlowly(f)
 }
 
-// callSlowly makes the same call without relying on the frame's layout.
+// callSlowly makes the same call without relying on the frame's layout. Surplus arguments are harmless in C.
 func (s *Scope) callSlowly(f *function) uintptr {
-	var floats [3]float64
-	for i := range floats {
-		floats[i] = math.Float64frombits(uint64(s.frame.f[i]))
+	a := &s.frame.a
+	if f.mixed == nil {
+		return s.lib.call(f, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12])
 	}
-	return s.lib.callMixed(f, floats, s.frame.a[:14]...)
+	float := func(i int) float64 { return math.Float64frombits(uint64(s.frame.f[i])) }
+	return f.mixed(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], float(0), float(1), float(2))
 }
 
 // failed runs a function that returns zero on success.
@@ -196,6 +198,15 @@ func (s *Scope) intList(which int, values []int) (address, n uintptr) {
 	}
 	s.ints[which] = list
 	return uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(values))
+}
+
+// element is an element type as an argument of an operation.
+func (s *Scope) element(op string, dt DType) uintptr {
+	w, err := dt.word()
+	if err != nil {
+		s.Fail(fmt.Errorf("%s: %w", op, err))
+	}
+	return w
 }
 
 // text returns the address of a NUL-terminated copy that lives as long as the scope.

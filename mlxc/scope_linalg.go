@@ -52,13 +52,17 @@ func (s *Scope) Quantize(w Array, groupSize, bits int, mode string) []Array {
 
 // Dequantize unpacks what Quantize packed; biases may be none, and dt AnyDType for the scales' own type.
 func (s *Scope) Dequantize(w, scales, biases Array, groupSize, bits int, mode string, dt DType) Array {
+	var element uintptr
+	if dt != AnyDType {
+		element = s.element("dequantize", dt)
+	}
 	if !s.begin() {
 		return Array{}
 	}
 	f := &s.frame
 	f.a[1], f.a[2], f.a[3], f.a[4] = w.ctx, scales.ctx, biases.ctx, positive(groupSize)
 	f.a[5], f.a[6], f.a[7] = positive(bits), s.text(mode), 0
-	f.a[8], f.a[9] = optional(uint32(dt), dt != AnyDType), s.stream.ctx
+	f.a[8], f.a[9] = optional(uint32(element), dt != AnyDType), s.stream.ctx
 	return s.finish(&s.lib.c.mlx_dequantize, w, scales, biases)
 }
 

@@ -11,21 +11,23 @@ import (
 
 // Arange returns start, start+step, … below stop.
 func (s *Scope) Arange(start, stop, step float64, dt DType) Array {
+	element := s.element("arange", dt)
 	if !s.begin() {
 		return Array{}
 	}
 	s.frame.f[0], s.frame.f[1], s.frame.f[2] = floatBits(start), floatBits(stop), floatBits(step)
-	s.frame.a[1], s.frame.a[2] = uintptr(dt), s.stream.ctx
+	s.frame.a[1], s.frame.a[2] = element, s.stream.ctx
 	return s.finish(&s.lib.c.mlx_arange)
 }
 
 // filled runs an operation with a shape and a type.
 func (s *Scope) filled(f *function, dt DType, dims []int) Array {
 	address, n := s.intList(0, dims)
+	element := s.element(f.name, dt)
 	if !s.begin() {
 		return Array{}
 	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3], s.frame.a[4] = address, n, uintptr(dt), s.stream.ctx
+	s.frame.a[1], s.frame.a[2], s.frame.a[3], s.frame.a[4] = address, n, element, s.stream.ctx
 	return s.finish(f)
 }
 
@@ -59,11 +61,12 @@ func (s *Scope) Full(dt DType, value float32, dims ...int) Array {
 
 // Tri returns n×m ones on and below the k-th diagonal and zeros above.
 func (s *Scope) Tri(n, m, k int, dt DType) Array {
+	element := s.element("tri", dt)
 	if !s.begin() {
 		return Array{}
 	}
 	s.frame.a[1], s.frame.a[2], s.frame.a[3] = uintptr(int32(n)), uintptr(int32(m)), uintptr(int32(k))
-	s.frame.a[4], s.frame.a[5] = uintptr(dt), s.stream.ctx
+	s.frame.a[4], s.frame.a[5] = element, s.stream.ctx
 	return s.finish(&s.lib.c.mlx_tri)
 }
 
@@ -132,7 +135,7 @@ func (s *Scope) ScalarInt(v int, dt DType) Array {
 	case Bool, Float16, Float32, Float64, BFloat16, Complex64:
 		return s.Scalar(float32(v), dt)
 	default:
-		s.Fail(fmt.Errorf("scalar: %s is no element type", dt))
+		s.element("scalar", dt)
 		return Array{}
 	}
 	return s.fromMemory(unsafe.Pointer(&s.scalar), dt, nil)
@@ -201,8 +204,10 @@ func (s *Scope) fromMemory(data unsafe.Pointer, dt DType, dims []int) Array {
 		return Array{}
 	}
 	f := &s.lib.c.mlx_array_new_data
+	s.source = data
 	s.frame.a[0], s.frame.a[1], s.frame.a[2], s.frame.a[3] = uintptr(data), address, n, uintptr(dt)
 	a := Array{s.call(f)}
+	s.source = nil
 	if !a.Valid() {
 		s.fail(f.name)
 	}

@@ -48,23 +48,25 @@ func (s *Scope) RandomBits(shape []int, width int, key Array) Array {
 // RandomUniform returns numbers from low up to high, which are broadcast to the shape.
 func (s *Scope) RandomUniform(low, high Array, shape []int, dt DType, key Array) Array {
 	address, n := s.intList(0, shape)
+	element := s.element("random_uniform", dt)
 	if !s.begin() {
 		return Array{}
 	}
 	f := &s.frame
 	f.a[1], f.a[2], f.a[3], f.a[4] = low.ctx, high.ctx, address, n
-	f.a[5], f.a[6], f.a[7] = uintptr(dt), key.ctx, s.stream.ctx
+	f.a[5], f.a[6], f.a[7] = element, key.ctx, s.stream.ctx
 	return s.finish(&s.lib.c.mlx_random_uniform, low, high, key)
 }
 
 // RandomNormal returns numbers with mean loc and standard deviation scale.
 func (s *Scope) RandomNormal(shape []int, dt DType, loc, scale float32, key Array) Array {
 	address, n := s.intList(0, shape)
+	element := s.element("random_normal", dt)
 	if !s.begin() {
 		return Array{}
 	}
 	f := &s.frame
-	f.a[1], f.a[2], f.a[3], f.a[4], f.a[5] = address, n, uintptr(dt), key.ctx, s.stream.ctx
+	f.a[1], f.a[2], f.a[3], f.a[4], f.a[5] = address, n, element, key.ctx, s.stream.ctx
 	f.f[0], f.f[1] = floatWord(loc), floatWord(scale)
 	return s.finish(&s.lib.c.mlx_random_normal, key)
 }
@@ -72,11 +74,12 @@ func (s *Scope) RandomNormal(shape []int, dt DType, loc, scale float32, key Arra
 // RandomGumbel returns numbers of the standard Gumbel distribution.
 func (s *Scope) RandomGumbel(shape []int, dt DType, key Array) Array {
 	address, n := s.intList(0, shape)
+	element := s.element("random_gumbel", dt)
 	if !s.begin() {
 		return Array{}
 	}
 	f := &s.frame
-	f.a[1], f.a[2], f.a[3], f.a[4], f.a[5] = address, n, uintptr(dt), key.ctx, s.stream.ctx
+	f.a[1], f.a[2], f.a[3], f.a[4], f.a[5] = address, n, element, key.ctx, s.stream.ctx
 	return s.finish(&s.lib.c.mlx_random_gumbel, key)
 }
 

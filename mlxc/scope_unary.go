@@ -185,29 +185,36 @@ func (s *Scope) Round(a Array, decimals int) Array {
 	return s.finish(&s.lib.c.mlx_round, a)
 }
 
-// AsType converts the elements to another type.
-func (s *Scope) AsType(a Array, dt DType) Array {
+// typed runs an operation with an element type.
+func (s *Scope) typed(f *function, a Array, dt DType) Array {
+	element := s.element(f.name, dt)
 	if !s.begin() {
 		return Array{}
 	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, uintptr(dt), s.stream.ctx
-	return s.finish(&s.lib.c.mlx_astype, a)
+	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, element, s.stream.ctx
+	return s.finish(f, a)
+}
+
+// AsType converts the elements to another type.
+func (s *Scope) AsType(a Array, dt DType) Array {
+	if s.err != nil {
+		return Array{}
+	}
+	return s.typed(&s.lib.c.mlx_astype, a, dt)
 }
 
 // View reads the same bytes as elements of another type; the last axis grows or shrinks with their size.
 func (s *Scope) View(a Array, dt DType) Array {
-	if !s.begin() {
+	if s.err != nil {
 		return Array{}
 	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, uintptr(dt), s.stream.ctx
-	return s.finish(&s.lib.c.mlx_view, a)
+	return s.typed(&s.lib.c.mlx_view, a, dt)
 }
 
 // FromFP8 converts 8-bit floats (E4M3, held as uint8) to a floating-point type.
 func (s *Scope) FromFP8(a Array, dt DType) Array {
-	if !s.begin() {
+	if s.err != nil {
 		return Array{}
 	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, uintptr(dt), s.stream.ctx
-	return s.finish(&s.lib.c.mlx_from_fp8, a)
+	return s.typed(&s.lib.c.mlx_from_fp8, a, dt)
 }

@@ -33,6 +33,9 @@ func (d Device) String() string { return fmt.Sprintf("%s:%d", d.Type, d.Index) }
 
 // with makes a C device for the length of a call.
 func (d Device) with(lib *library, use func(device uintptr) error) error {
+	if d.Type != CPU && d.Type != GPU { // mlx-c does not check
+		return fmt.Errorf("there is no device of type %d", d.Type)
+	}
 	device, err := lib.create(&lib.c.mlx_device_new_type, uintptr(d.Type), uintptr(d.Index))
 	if err != nil {
 		return fmt.Errorf("device %s: %w", d, err)

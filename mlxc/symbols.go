@@ -5,16 +5,19 @@ import (
 	"reflect"
 	"strings"
 	"unsafe"
+
+	"github.com/ebitengine/purego"
 )
 
 // function is one C function: its address, and its name without the library's prefix for error texts.
 type function struct {
-	addr uintptr
-	name string
+	addr  uintptr
+	name  string
+	mixed mixedFunc // for functions with floats among their arguments, which SyscallN cannot call
 }
 
 // symbols lists every C function that the package needs. The fields carry the C names, so that the table is written
-// down once; all of them belong to mlx-c 0.6.0.
+// down once; all of them belong to mlx-c 0.6.0. The tag marks those with floats among their arguments.
 type symbols struct {
 	mlx_set_error_handler, mlx_version, mlx_string_data, mlx_string_free function
 
@@ -58,7 +61,7 @@ type symbols struct {
 	mlx_all_axis, mlx_any_axis, mlx_argmax_axis, mlx_argmin_axis, mlx_logsumexp_axis, mlx_max_axis, mlx_mean_axis,
 	mlx_min_axis, mlx_prod_axis, mlx_sum_axis, mlx_softmax_axis, mlx_cumsum function
 
-	mlx_arange, mlx_zeros, mlx_ones, mlx_full, mlx_tri, mlx_tril, mlx_triu, mlx_contiguous, mlx_reshape,
+	mlx_zeros, mlx_ones, mlx_full, mlx_tri, mlx_tril, mlx_triu, mlx_contiguous, mlx_reshape,
 	mlx_broadcast_to, mlx_flatten, mlx_unflatten, mlx_transpose, mlx_transpose_axes, mlx_swapaxes, mlx_moveaxis,
 	mlx_expand_dims_axes, mlx_squeeze, mlx_squeeze_axes, mlx_concatenate_axis, mlx_stack_axis, mlx_split,
 	mlx_split_sections, mlx_repeat_axis, mlx_tile, mlx_pad function
@@ -67,13 +70,13 @@ type symbols struct {
 	mlx_put_along_axis, mlx_scatter_add_axis, mlx_sort_axis, mlx_argsort_axis, mlx_partition_axis,
 	mlx_argpartition_axis, mlx_topk_axis function
 
-	mlx_matmul, mlx_addmm, mlx_gather_mm, mlx_quantize, mlx_dequantize, mlx_quantized_matmul, mlx_gather_qmm,
+	mlx_matmul, mlx_gather_mm, mlx_quantize, mlx_dequantize, mlx_quantized_matmul, mlx_gather_qmm,
 	mlx_conv1d function
 
-	mlx_fast_rms_norm, mlx_fast_layer_norm, mlx_fast_rope, mlx_fast_rope_dynamic,
-	mlx_fast_scaled_dot_product_attention function
+	mlx_arange, mlx_addmm, mlx_random_normal, mlx_fast_rms_norm, mlx_fast_layer_norm, mlx_fast_rope,
+	mlx_fast_rope_dynamic, mlx_fast_scaled_dot_product_attention function `args:"floats"`
 
-	mlx_random_key, mlx_random_split, mlx_random_split_num, mlx_random_bits, mlx_random_uniform, mlx_random_normal,
+	mlx_random_key, mlx_random_split, mlx_random_split_num, mlx_random_bits, mlx_random_uniform,
 	mlx_random_gumbel, mlx_random_categorical function
 
 	metal kernelSymbols `prefix:"mlx_fast_metal_kernel"`
@@ -83,16 +86,18 @@ type symbols struct {
 // kernelSymbols are the functions of one kind of custom kernel; the kind's prefix precedes each name.
 type kernelSymbols struct {
 	_new, _free, _apply, _config_new, _config_free, _config_add_output_arg, _config_set_grid,
-	_config_set_thread_group, _config_set_init_value, _config_set_verbose, _config_add_template_arg_dtype,
+	_config_set_thread_group, _config_set_verbose, _config_add_template_arg_dtype,
 	_config_add_template_arg_int, _config_add_template_arg_bool function
+
+	_config_set_init_value function `args:"floats"`
 }
 
-// each calls visit with every function of the table and its full C name.
-func (s *symbols) each(visit func(name string, f *function)) {
+// each calls visit with every function of the table, its full C name and whether it takes floats.
+func (s *symbols) each(visit func(name string, floats bool, f *function)) {
 	eachFunction(reflect.TypeFor[symbols](), unsafe.Pointer(s), "", visit)
 }
 
-func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func(string, *function)) {
+func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func(string, bool, *function)) {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		at := unsafe.Add(base, field.Offset)
@@ -100,17 +105,19 @@ func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func
 			eachFunction(field.Type, at, field.Tag.Get("prefix"), visit)
 			continue
 		}
-		visit(prefix+field.Name, (*function)(at))
+		visit(prefix+field.Name, field.Tag.Get("args") == "floats", (*function)(at))
 	}
 }
 
 // resolve looks up every function; lookup returns zero for a missing one.
 func (s *symbols) resolve(lookup func(name string) uintptr) error {
 	var missing []string
-	s.each(func(name string, f *function) {
+	s.each(func(name string, floats bool, f *function) {
 		f.name = strings.TrimPrefix(strings.TrimPrefix(name, "_"), "mlx_")
 		if f.addr = lookup(name); f.addr == 0 {
 			missing = append(missing, name)
+		} else if floats {
+			purego.RegisterFunc(&f.mixed, f.addr)
 		}
 	})
 	if len(missing) > 0 {

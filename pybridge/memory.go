@@ -14,6 +14,9 @@ func Memory() (string, error) {
 	})
 }
 
+// PeakMemory is the most bytes that were in use at a time.
+func PeakMemory() int { return mlxc.PeakMemory() }
+
 // ResetPeak makes the present use the peak.
 func ResetPeak() error {
 	_, err := call(func() (bool, error) { return true, mlxc.ResetPeakMemory() })

@@ -3,6 +3,7 @@ package pybridge
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
@@ -27,9 +28,10 @@ type requestOptions struct {
 	EndTokens       []int32 `json:"end_tokens"`
 	Logprobs        bool    `json:"logprobs"`
 
-	Sampler    *sampling.Sampler    `json:"sampler"`
-	Processors *sampling.Processors `json:"processors"`
-	Ngram      json.RawMessage      `json:"ngram"`
+	ReaderChooses bool                 `json:"reader_chooses"`
+	Sampler       *sampling.Sampler    `json:"sampler"`
+	Processors    *sampling.Processors `json:"processors"`
+	Ngram         json.RawMessage      `json:"ngram"`
 }
 
 // speculation reads the option "ngram": null or false for plain decoding, true
@@ -50,7 +52,8 @@ func (o *requestOptions) speculation() (*ngram.Config, error) {
 
 // Start begins a generation after ids, little-endian int32, and returns the
 // request's handle. options: {"max_tokens" (-1: no limit), "prefill_step_size",
-// "end_tokens", "logprobs", "sampler", "processors", "ngram"}; see
+// "end_tokens", "logprobs", "reader_chooses", "sampler",
+// "processors", "ngram"}; see
 // engine.Options.
 func Start(model int, ids []byte, options string) (int, error) {
 	return call(func() (int, error) {
@@ -72,7 +75,7 @@ func Start(model int, ids []byte, options string) (int, error) {
 		}
 		r, err := m.Generate(t, engine.Options{
 			MaxTokens: o.MaxTokens, PrefillStepSize: o.PrefillStepSize, EndTokens: o.EndTokens, Logprobs: o.Logprobs,
-			Sampler: o.Sampler, Processors: o.Processors, Speculation: speculation,
+			ReaderChooses: o.ReaderChooses, Sampler: o.Sampler, Processors: o.Processors, Speculation: speculation,
 		})
 		if err != nil {
 			return 0, err
@@ -104,6 +107,22 @@ func Next(request int, waitMs int) (int, error) {
 		}
 		return int(t.ID), nil
 	})
+}
+
+// Choose continues a request started with "reader_chooses": each token that
+// Next announces is a choice among the logits that Logprobs hands over.
+func Choose(request int, token int) error {
+	_, err := call(func() (bool, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return false, err
+		}
+		if token < math.MinInt32 || token > math.MaxInt32 {
+			return false, errs.Value("the chosen token: %d is not a token id", token)
+		}
+		return true, r.Request.Choose(int32(token))
+	})
+	return err
 }
 
 // Progress tells how many prompt tokens were processed, times 1<<32, plus how

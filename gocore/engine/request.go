@@ -28,6 +28,11 @@ type Options struct {
 	Sampler    *sampling.Sampler    // nil takes the most probable token
 	Processors *sampling.Processors // nil for none
 
+	// ReaderChooses leaves the choice of each token to the reader: Next gives
+	// logits in place of log probabilities, and Choose answers. Sampler,
+	// Processors and Speculation are not used then.
+	ReaderChooses bool
+
 	// Speculation makes the engine draft tokens and verify them; nil is plain
 	// decoding. It never changes a token.
 	Speculation *ngram.Config
@@ -84,6 +89,7 @@ type Request struct {
 	mark      int // the cache's offset at its checkpoint
 	spec      *ngram.Speculator
 	state     sampling.Key  // the random generator's, before the next draw
+	choosing  bool          // Choose is due
 	reseed    *sampling.Key // its state after that draw, when it was changed
 	delivered time.Time
 	stats     Stats

@@ -12,7 +12,7 @@ import (
 // shows it the prompt.
 func (r *Request) speculate() error {
 	c := r.options.Speculation
-	if c == nil {
+	if c == nil || r.options.ReaderChooses {
 		return nil
 	}
 	config := *c

@@ -24,6 +24,8 @@ func (e *Engine) execute(item scheduler.Item) {
 			return e.prefill(r, item.Tokens)
 		case r.options.MaxTokens == 0:
 			return e.finishPrompt(r)
+		case r.options.ReaderChooses:
+			return e.offer(r)
 		}
 		return e.decode(r)
 	})

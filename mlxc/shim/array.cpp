@@ -37,10 +37,6 @@ mlx_dtype dtype_code(mx::Dtype type) {
 
 } // namespace axlm
 
-AXLM_API size_t mlx_dtype_size(mlx_dtype code) {
-  return guarded_value<size_t>(0, [&] { return size_t(mx::size_of(dtype(code))); });
-}
-
 AXLM_API mlx_array mlx_array_new_data(const void* data, const int* dims, int ndim, mlx_dtype code) {
   return guarded_value(mlx_array{nullptr}, [&] {
     auto type = dtype(code);

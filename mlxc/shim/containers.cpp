@@ -8,28 +8,25 @@
 
 using namespace axlm;
 
-AXLM_API mlx_vector_array mlx_vector_array_new(void) {
-  return guarded_value(mlx_vector_array{nullptr}, [] { return mlx_vector_array{new Arrays()}; });
+namespace {
+
+Arrays collect(const mlx_array* data, size_t n) {
+  Arrays values;
+  values.reserve(n);
+  for (size_t i = 0; i < n; i++) {
+    values.push_back(array(data[i]));
+  }
+  return values;
 }
+
+} // namespace
+
 AXLM_API mlx_vector_array mlx_vector_array_new_data(const mlx_array* data, size_t n) {
-  return guarded_value(mlx_vector_array{nullptr}, [&] {
-    Arrays values;
-    values.reserve(n);
-    for (size_t i = 0; i < n; i++) {
-      values.push_back(array(data[i]));
-    }
-    return mlx_vector_array{new Arrays(std::move(values))};
-  });
+  return guarded_value(
+      mlx_vector_array{nullptr}, [&] { return mlx_vector_array{new Arrays(collect(data, n))}; });
 }
 AXLM_API int mlx_vector_array_set_data(mlx_vector_array* out, const mlx_array* data, size_t n) {
-  return guarded([&] {
-    Arrays values;
-    values.reserve(n);
-    for (size_t i = 0; i < n; i++) {
-      values.push_back(array(data[i]));
-    }
-    put(out, std::move(values));
-  });
+  return guarded([&] { put(out, collect(data, n)); });
 }
 AXLM_API int mlx_vector_array_free(mlx_vector_array v) {
   return destroy<Arrays>(v);

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"fmt"
+
+	"axlm/gocore/errs"
+	"axlm/mlxc"
+)
+
+// offer makes the logits after the text and leaves the choice of the token to
+// the reader, who calls Choose. Nothing can be queued or drafted meanwhile.
+func (e *Engine) offer(r *Request) error {
+	last := r.text[len(r.text)-1:]
+	var logits mlxc.Array
+	err := e.build(func(s *mlxc.Scope) {
+		logits = s.Keep(s.Reshape(r.model.model.Forward(s, s.FromInt32s(last, 1, 1), r.cache, 1), -1))
+	})
+	if err == nil {
+		err = mlxc.Eval(logits)
+	}
+	if err != nil {
+		logits.Free()
+		return err
+	}
+	r.filled.Store(int64(len(r.prompt)))
+	r.stats.DecodeSteps++
+	r.choosing = true
+	e.planner.Want(r.id, false)
+	r.deliver([]Token{{Logprobs: logits}}, false)
+	return nil
+}
+
+// Choose continues a request of which Options.ReaderChooses with a token. It
+// answers each token that Next returned, whose Logprobs are logits then.
+func (r *Request) Choose(id int32) error {
+	if err := r.model.checkIDs([]int32{id}); err != nil {
+		return fmt.Errorf("the chosen token: %w", err)
+	}
+	return r.engine.do(func() error {
+		switch {
+		case r.cache == nil:
+			return errRequestClosed
+		case !r.choosing:
+			return errs.Value("no choice is due: ask for the next token first")
+		}
+		r.choosing = false
+		r.text = append(r.text, id)
+		r.generated++
+		r.stats.GeneratedTokens = r.generated
+		return nil
+	})
+}
