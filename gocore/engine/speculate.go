@@ -92,6 +92,9 @@ func (e *Engine) rekey(r *Request, key sampling.Key) error {
 	drawn := min(1, len(r.out))
 	extra := r.out[drawn:]
 	r.out = r.out[:drawn]
+	for i := range r.out {
+		r.out[i].State = key
+	}
 	if len(extra) > 0 {
 		r.ended = false
 	}
@@ -100,8 +103,10 @@ func (e *Engine) rekey(r *Request, key sampling.Key) error {
 		t.Free()
 	}
 	switch {
-	case drawn == 1 || r.ahead != nil:
+	case drawn == 1:
 		r.state = key
+	case r.ahead != nil:
+		r.state, r.ahead.states[0] = key, key
 	default:
 		r.reseed = &key
 	}

@@ -211,7 +211,11 @@ func TestReseedBetweenTokens(t *testing.T) {
 		if err := r.Reseed(sampling.Key{0, 2}); err != nil {
 			t.Fatal(err)
 		}
-		return append(out, ids(collect(t, r, -1))...)
+		rest := collect(t, r, -1)
+		if rest[0].State != (sampling.Key{0, 2}) {
+			t.Errorf("reseeded at %d: the next token leaves the generator at %v, want the new key", at, rest[0].State)
+		}
+		return append(out, ids(rest)...)
 	}
 	unchanged := ids(seeded(t, m, text, o, 1))
 	for at := 1; at < o.MaxTokens; at++ {

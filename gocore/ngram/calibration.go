@@ -8,9 +8,9 @@ import "sync"
 
 const (
 	places        = 3    // first token of a draft, the next three, those beyond: the first accepted is evidence for more
-	modelDecay    = 0.99 // sightings fade to a memory of 100
-	requestDecay  = 0.88 // and of 8
-	priorWeight   = 2    // sightings that the proposer's own estimate counts for
+	modelDecay    = 0.98 // experience fades to a memory of 50 drafts
+	requestDecay  = 0.85 // and of 7
+	priorWeight   = 2    // tokens that the proposer's own estimate counts for
 	modelWeight   = 8    // and that the model's experience counts for within a request
 	highestChance = 0.999
 )
@@ -43,14 +43,6 @@ type counter struct {
 	hits, n float32
 }
 
-func (c *counter) add(hit bool, decay float32) {
-	c.hits *= decay
-	c.n = c.n*decay + 1
-	if hit {
-		c.hits++
-	}
-}
-
 // counters is one proposer's experience.
 type counters [places][len(levels)]counter
 
@@ -73,13 +65,26 @@ func (b *bank) calibrate(recent *counters, drafts []Draft, chances []float32) {
 	}
 }
 
-// learn books judged drafts: the first accepted of them were right, the one after those was not.
+// learn books judged drafts: the first accepted of them were right, the one after those was not. Memory fades by
+// drafts, not by tokens: most drafts end with a rejection, and if that weighed more than the tokens before it, chances
+// would always be taken for lower than they are.
 func (b *bank) learn(recent *counters, judged []Draft, accepted int) {
+	var touched [places][len(levels)]bool
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, d := range judged {
 		pl, le := place(i), level(d.P)
-		b.at[pl][le].add(i < accepted, modelDecay)
-		recent[pl][le].add(i < accepted, requestDecay)
+		long, short := &b.at[pl][le], &recent[pl][le]
+		if !touched[pl][le] {
+			touched[pl][le] = true
+			*long = counter{long.hits * modelDecay, long.n * modelDecay}
+			*short = counter{short.hits * requestDecay, short.n * requestDecay}
+		}
+		long.n++
+		short.n++
+		if i < accepted {
+			long.hits++
+			short.hits++
+		}
 	}
 }

@@ -23,8 +23,9 @@ type Config struct {
 	// MinSupport is how often a continuation must have been seen before it is drafted, at least 1. For the suffix
 	// matchers 16 matched tokens count as one sighting more.
 	MinSupport int `json:"min_support"`
-	// EMADecay is τ in e ← (1−τ)·e + τ·share, in (0, 1]. The share is accepted/drafted; in adaptive mode it is half
-	// the ratio of what plain decoding would have taken for the committed tokens to the seconds that the step took.
+	// EMADecay is τ in e ← (1−τ)·e + τ·share, in (0, 1]. The share is accepted/drafted; in adaptive mode it is the
+	// ratio of what plain decoding would have taken for the committed tokens to the seconds that the step took, times
+	// 0.625: 0.5 is a fifth below break-even.
 	EMADecay float64 `json:"ema_decay"`
 	// EMAThreshold pauses drafting while e is below it, in [0, 1]. 0 never pauses.
 	EMAThreshold float64 `json:"ema_threshold"`
@@ -52,7 +53,8 @@ type Config struct {
 	// MaxBytes bounds the memory of one request's tables and history, at least 64 KiB. They start small and grow.
 	MaxBytes int `json:"max_bytes"`
 	// SharedBytes bounds the store of finished requests' texts of a model; 0 keeps none. Texts of one request can
-	// show in another's timing (never in its output), so set 0 where requests must not learn of each other.
+	// show in another's timing (never in its output), so set 0 where requests must not learn of each other: a request
+	// with 0 neither reads a store that its model has nor adds to it.
 	SharedBytes int `json:"shared_bytes"`
 	// RecurrentState says that the model cannot roll back by length: a partial acceptance costs an extra pass.
 	RecurrentState bool `json:"recurrent_state"`
@@ -76,7 +78,7 @@ func DefaultConfig() Config {
 		MaxProbeSteps: 512,
 		ProbeShare:    0.005,
 		MinGain:       0.02,
-		MinConfidence: 0.05,
+		MinConfidence: 0.02,
 		MatchFactor:   4,
 		MaxBytes:      16 << 20,
 		SharedBytes:   32 << 20,

@@ -101,7 +101,7 @@ func (c *controller) decide(ahead bool) verdict {
 	if untried.rate() > untriedGain*max(timed.rate(), floor) {
 		pick, v.probe = untried, true
 	}
-	if pick.depth > 0 && curve.age[1] >= curve.most && !ahead {
+	if pick.depth > 0 && !ahead && c.cost.recheck() {
 		v.reason = ReasonRecheck
 		return v
 	}
@@ -115,7 +115,7 @@ func (c *controller) decide(ahead bool) verdict {
 		}
 	}
 	if ahead && pick.depth > 0 && !v.probe {
-		if gain := pick.tokens*plain - pick.seconds; gain*c.run < curve.sync-plain {
+		if c.gainAfter(&pick, plain)*c.run < curve.sync-plain {
 			pick = option{}
 		}
 	}
@@ -126,13 +126,21 @@ func (c *controller) decide(ahead bool) verdict {
 	return v
 }
 
-// payoff is the gate's share of a step: half of what plain decoding would have taken over what the step took.
+// gainAfter is what drafting gains over plain decoding if it begins after a step in flight. That step gives the draft's
+// first token with its chance, and then the rest is left to verify; if not, there is nothing to draft.
+func (c *controller) gainAfter(o *option, plain float64) float64 {
+	return (o.tokens-1)*plain - float64(c.cands[o.source].chances[0])*o.seconds
+}
+
+// payoff is the gate's share of a step: what plain decoding would have taken for the tokens, over what the step took,
+// scaled so that the usual threshold of 0.5 lies a fifth below break-even. At break-even itself chance alone would
+// pause what pays a little.
 func (c *controller) payoff(committed int, seconds float64) (share float64, ok bool) {
 	plain := c.choose.curve.seconds[1]
 	if !usable(seconds) || plain == 0 {
 		return 0, false
 	}
-	return float64(committed) * plain / (2 * seconds), true
+	return 0.5 / 0.8 * float64(committed) * plain / seconds, true
 }
 
 // plainStep books a step without drafts.

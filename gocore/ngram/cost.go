@@ -19,13 +19,17 @@ type CostModel struct {
 	sync    cell               // a plain step that was not queued ahead
 	partial cell               // extra seconds of a step with a partial acceptance (recurrent state)
 	steps   int                // steps recorded
-	budget  float64            // seconds that probes may still lose
-	granted bool               // the first budget was given
-	share   float64            // of every step's seconds, added to the budget
-	probed  int                // steps at the last probe
-	wait    int                // steps until the next one may follow
-	most    int                // and at most
+
+	pipelined bool // some plain steps are queued ahead; the others are then booked under sync
+	rechecked int  // steps at the last recheck of plain decoding
+
+	budget  float64 // seconds that probes may still lose
+	granted bool    // the first budget was given
+	share   float64 // of every step's seconds, added to the budget
 	probes  int
+	probed  int // steps at the last probe
+	wait    int // steps until a known width may be probed again
+	most    int // and at most
 }
 
 func newCostModel(cfg Config) *CostModel {
@@ -80,8 +84,15 @@ func (m *CostModel) Record(width int, seconds float64) {
 	}
 }
 
-// RecordSync books a plain step that was not queued ahead of the one before it.
-func (m *CostModel) RecordSync(seconds float64) {
+// recordPlain books a plain step. queued says that it was queued before the step before it was read.
+func (m *CostModel) recordPlain(seconds float64, queued bool) {
+	m.mu.Lock()
+	lone := m.pipelined && !queued
+	m.mu.Unlock()
+	if !lone {
+		m.Record(1, seconds)
+		return
+	}
 	if !usable(seconds) {
 		return
 	}
@@ -91,21 +102,40 @@ func (m *CostModel) RecordSync(seconds float64) {
 	m.sync.add(seconds, m.steps)
 }
 
-// RecordPartial books a step of width rows after which accepted tokens had to be computed again. What it took beyond
-// the width's cost is learned as the price of a partial acceptance.
-func (m *CostModel) RecordPartial(width int, seconds float64) {
+// pipeline notes that the caller queues plain steps ahead. What was booked as plain before was not queued.
+func (m *CostModel) pipeline() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.pipelined {
+		m.pipelined = true
+		m.sync, m.cells[1] = m.cells[1], cell{}
+	}
+}
+
+// recordPartial books a step of width rows after which accepted tokens had to be computed again. What it took beyond
+// the width's cost is learned as the price of a partial acceptance; until that is known the price is taken to be
+// guess plain steps.
+func (m *CostModel) recordPartial(width int, seconds, guess float64) {
 	if width < 1 || width > MaxWidth || !usable(seconds) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tick(seconds)
-	if c := &m.cells[width]; c.n > 0 {
+	if c := &m.cells[width]; c.n > 1 {
 		m.partial.add(max(seconds-c.mean, 0), m.steps)
 		return
 	}
-	// No whole acceptance at this width yet: the sum bounds both.
-	m.cells[width].add(seconds, m.steps)
+	// The width itself is hardly known: this step tells of it, not of the price.
+	m.cells[width].add(max(seconds-m.price(guess), seconds/2), m.steps)
+}
+
+// price is what a partial acceptance costs.
+func (m *CostModel) price(guess float64) float64 {
+	if m.partial.n > 0 {
+		return m.partial.mean
+	}
+	return guess * m.cells[1].mean
 }
 
 func (m *CostModel) tick(seconds float64) {
@@ -131,6 +161,18 @@ func (m *CostModel) claim(regret float64, unknown bool) bool {
 	return true
 }
 
+// recheck takes the right to a plain step where drafts pay, because plain steps were last timed long ago. Such steps
+// keep their distance even if none of them can be timed.
+func (m *CostModel) recheck() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.steps-max(m.cells[1].step, m.rechecked) < m.most {
+		return false
+	}
+	m.rechecked = m.steps
+	return true
+}
+
 // Curve is a copy of what is known of the costs at one moment.
 type Curve struct {
 	seconds [MaxWidth + 1]float64
@@ -138,11 +180,11 @@ type Curve struct {
 	age     [MaxWidth + 1]int // steps since last timed
 	trusted [MaxWidth + 1]bool
 	sync    float64 // 0: not known
+	base    float64 // what a pass of one row costs where nothing is queued ahead, as with wider ones
 	partial float64 // 0: not known
 	due     bool    // known widths may be probed, if the budget allows it
 	budget  float64
 	wait    int // steps between probes at present
-	most    int // and at most
 }
 
 func (m *CostModel) read(c *Curve) {
@@ -152,8 +194,12 @@ func (m *CostModel) read(c *Curve) {
 		c.seconds[w], c.samples[w], c.age[w] = m.cells[w].mean, m.cells[w].n, m.steps-m.cells[w].step
 	}
 	c.sync, c.partial = m.sync.mean, m.partial.mean
+	c.base = c.seconds[1]
+	if m.sync.n > 1 { // the first may have compiled kernels
+		c.base = max(c.base, c.sync)
+	}
 	c.due, c.budget = m.steps-m.probed >= m.wait, m.budget
-	c.wait, c.most = m.wait, m.most
+	c.wait = m.wait
 	c.judge()
 }
 

@@ -68,25 +68,43 @@ func between(a, b int) int {
 	return (a + b) / 2
 }
 
-// predict is the expected cost of width w: measured, interpolated between measured widths, or the last slope carried
-// on to the next power of two. 0: no guess.
+// at is the cost of a known width, as compared with that of wider passes: none of them is queued ahead.
+func (c *Curve) at(w int) float64 {
+	if w == 1 {
+		return c.base
+	}
+	return c.seconds[w]
+}
+
+// line is the value at w of the line through the costs of a and b.
+func (c *Curve) line(a, b, w int) float64 {
+	return c.at(a) + (c.at(b)-c.at(a))*float64(w-a)/float64(b-a)
+}
+
+// steepness is 0 for a curve that is flat up to the known width w, 1 for one that is steep.
+func (c *Curve) steepness(w int) float64 {
+	perRow := (c.at(w) - c.base) / float64(w-1) / c.seconds[1]
+	return min(max((perRow-flatSlope)/(steepSlope-flatSlope), 0), 1)
+}
+
+// predict is the expected cost of width w > 1: measured, interpolated between measured widths, or the last slope
+// carried on to the next power of two. 0: no guess.
 func (c *Curve) predict(w int) float64 {
 	if c.known(w) {
 		return c.seconds[w]
 	}
 	a, b := c.neighbours(w)
-	if b != 0 {
-		return c.seconds[a] + (c.seconds[b]-c.seconds[a])*float64(w-a)/float64(b-a)
-	}
-	if w > rung(a) {
+	switch {
+	case b != 0:
+		return c.line(a, b, w)
+	case w > rung(a):
 		return 0
-	}
-	if a == 1 {
-		return 2 * c.seconds[1] // linear until something else is seen
+	case a == 1:
+		return c.base + c.seconds[1] // linear until something else is seen
 	}
 	before, _ := c.neighbours(a)
-	slope := (c.seconds[a] - c.seconds[before]) / float64(a-before)
-	return c.seconds[a] + max(slope, 0)*float64(w-a)
+	slope := (c.at(a) - c.at(before)) / float64(a-before)
+	return c.at(a) + max(slope, 0)*float64(w-a)
 }
 
 // unsure tells whether width w is worth timing (again): it is unknown; or, when probes of known widths are due, it was
@@ -101,17 +119,16 @@ func (c *Curve) optimistic(w int) float64 {
 	var least float64
 	switch {
 	case b != 0:
-		fair := c.seconds[a] + (c.seconds[b]-c.seconds[a])*float64(w-a)/float64(b-a)
-		least = (fair + min(c.seconds[a], c.seconds[b])) / 2
+		fair := c.line(a, b, w)
+		least = fair - (1-c.steepness(b))*(fair-min(c.at(a), c.at(b)))/2
 	case w > rung(a):
 		return 0
 	case a == 1:
-		least = c.seconds[1]
+		least = c.base
 	default:
-		rise := (c.seconds[a] - c.seconds[1]) / float64(a-1) // per row
-		carry := min(max((rise/c.seconds[1]-flatSlope)/(steepSlope-flatSlope), 0), 1)
 		// From falling back to nearly a plain step (another kernel) to rising on as before.
-		least = c.seconds[1] + rise + carry*rise*float64(w-2)
+		rise := (c.at(a) - c.base) / float64(a-1)
+		least = c.base + rise + c.steepness(a)*rise*float64(w-2)
 	}
 	if c.samples[w] > 1 {
 		return max(least, drift*c.seconds[w])

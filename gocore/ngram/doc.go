@@ -17,8 +17,10 @@
 //
 // Seconds are wall time between the completions of two steps, waits for a slow consumer left out. Plain decoding is
 // pipelined (the next step is queued before this step's token is read) and verification is not, so the cost at width 1
-// is that of a pipelined plain step: what drafting really competes with. A caller that queues ahead should use
-// PlanAhead while a queued step is in flight; then the cost of leaving the pipeline is measured and weighed too.
+// is that of a pipelined plain step: what drafting really competes with. A caller that queues ahead calls PlanAhead
+// instead of Plan for a step that is in flight already, and queues the next one only where Decision.Lookahead says so:
+// then plain steps stay pipelined, drafting takes a step's notice, and the cost of leaving the pipeline is measured and
+// weighed too.
 // Seconds that are not positive and finite mean "not measured". Without measured plain steps adaptive mode never
 // drafts.
 //

@@ -5,8 +5,7 @@ package ngram
 // probes.
 //
 // The plain specification counts accepted/drafted. With depth chosen by cost that share misleads: 32 drafts that cost
-// hardly more than a plain step pay though 28 are rejected. There the share is payoff/2, where payoff is the seconds
-// that plain decoding would have taken for the committed tokens over those that the step took; e = 0.5 is break-even.
+// hardly more than a plain step pay though 28 are rejected. There the share is a payoff in seconds, see payoff.
 type gate struct {
 	decay, threshold float64
 	first, most      int // steps of a pause: the shortest, the longest

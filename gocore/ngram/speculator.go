@@ -39,13 +39,12 @@ type Speculator struct {
 	shadows   []shadow // by proposer
 	counts    counts
 
-	seq       uint64 // of the latest decision; 0 is never used
-	pending   bool   // its result has not come
-	source    int    // its proposer
-	depth     int    // and how many drafts
-	tokens    [MaxDraft]int32
-	pipelined bool // PlanAhead was used
-	finished  bool
+	seq      uint64 // of the latest decision; 0 is never used
+	pending  bool   // its result has not come
+	source   int    // its proposer
+	depth    int    // and how many drafts
+	tokens   [MaxDraft]int32
+	finished bool
 }
 
 // New makes the speculator of a request. shared belongs to the loaded model; nil makes one for this request alone.
@@ -62,7 +61,7 @@ func New(cfg Config, shared *Shared) (*Speculator, error) {
 		return NewWithProposers(cfg, shared, tables)
 	}
 	list := []Proposer{newSuffix(cfg), tables}
-	if shared.store != nil {
+	if shared.store != nil && cfg.SharedBytes > 0 {
 		list = append(list, newSharedProposer(cfg, shared.store))
 	}
 	return NewWithProposers(cfg, shared, list...)
@@ -126,7 +125,7 @@ func (s *Speculator) Plan(limit int) Decision { return s.plan(limit, false) }
 // PlanAhead is Plan for a step whose plain forward is queued already: it has no drafts. Lookahead is false if drafts
 // should follow it, so that the step after it is left to Plan.
 func (s *Speculator) PlanAhead(limit int) Decision {
-	s.pipelined = true
+	s.shared.cost.pipeline()
 	return s.plan(limit, true)
 }
 
@@ -198,11 +197,7 @@ func (s *Speculator) Result(d Decision, accepted int, seconds float64) {
 	}
 	if drafted == 0 {
 		s.counts.reason(d.Reason)
-		if s.pipelined && !d.ahead {
-			s.shared.cost.RecordSync(seconds)
-		} else {
-			s.shared.cost.Record(1, seconds)
-		}
+		s.shared.cost.recordPlain(seconds, d.ahead)
 		s.control.plainStep()
 		return
 	}
@@ -224,7 +219,7 @@ func (s *Speculator) Result(d Decision, accepted int, seconds float64) {
 func (s *Speculator) bookCost(d Decision, width, accepted int, seconds float64) {
 	cost := s.shared.cost
 	if s.cfg.RecurrentState && accepted < len(d.Drafts) {
-		cost.RecordPartial(width, seconds)
+		cost.recordPartial(width, seconds, s.cfg.RecomputeCost)
 	} else {
 		cost.Record(width, seconds)
 	}
@@ -257,7 +252,7 @@ func (s *Speculator) Finish() {
 		return
 	}
 	s.finished = true
-	s.shared.finish(s.history, &s.counts, s.cfg.Adaptive)
+	s.shared.finish(s.history, &s.counts, s.cfg.Adaptive && s.cfg.SharedBytes > 0)
 }
 
 // Stats describes the request so far.

@@ -3,12 +3,13 @@ package ngram
 const (
 	maxMatch     = 64  // longest suffix compared
 	maxOccurring = 32  // earlier occurrences followed
+	enoughWhole  = 8   // and no more than these if their matches are as long as can be
 	maxHops      = 128 // links walked to find them
 )
 
 // keyLengths are the suffix lengths that are indexed, longest first. The long one finds long repeats among many short
 // ones; the short one is the least that counts as a match (below it the n-gram tables do).
-var keyLengths = [2]int{12, 4}
+var keyLengths = [2]int{8, 3}
 
 // suffixIndex finds earlier occurrences of the last tokens of a text. For each key length, positions whose preceding
 // tokens hash alike are linked, newest first. It holds no tokens: it is used with the history that it indexes.
@@ -33,6 +34,8 @@ type matcher struct {
 	tail [maxMatch]int32
 	occ  [maxOccurring]occurrence
 	live [maxOccurring]occurrence // those that agree with the draft so far
+	// ahead is what those have at the place considered.
+	ahead [maxOccurring]int32
 }
 
 // observe indexes the positions from on.
@@ -96,11 +99,15 @@ func (x *suffixIndex) search(h *History, m *matcher, tail []int32) (found, longe
 		}
 		c := &x.levels[l]
 		pos := earlier(h, c.heads[c.slot(tailHash(tail, k))], h.Len())
-		for hops := 0; pos >= 0 && hops < maxHops && found < maxOccurring; hops++ {
+		whole := 0
+		for hops := 0; pos >= 0 && hops < maxHops && found < maxOccurring && whole < enoughWhole; hops++ {
 			if n := matchLength(h, pos, tail); n >= k {
 				m.occ[found] = occurrence{pos, n}
 				found++
 				longest = max(longest, n)
+				if n == maxMatch {
+					whole++
+				}
 			}
 			pos = earlier(h, c.links[pos&(len(c.links)-1)], pos)
 		}
@@ -124,41 +131,80 @@ func (m *matcher) follow(h *History, found, longest int, dst []Draft, rules foll
 	product := float32(1)
 	limit := min(len(dst), rules.factor*longest)
 	for i := range limit {
-		var token int32
-		var win, all float32
-		var votes, length int
-		for a, o := range live {
-			t, ok := ahead(h, o.pos+i, dst, rules.loop)
-			if !ok {
-				continue
-			}
-			all += weight(o.length)
-			if win > 0 && t == token {
-				continue // counted with the first of its kind
-			}
-			sum, count, long := tally(h, live[a:], i, t, dst, rules.loop)
-			if sum > win {
-				token, win, votes, length = t, sum, count, long
-			}
-		}
-		if win == 0 || votes+length/16 < rules.support {
+		live = m.read(h, live, i, dst, rules.loop)
+		v := m.vote(live)
+		if v.count == 0 || v.count+v.length/16 < rules.support {
 			return i
 		}
 		// The match, were it to hold up to here, is i tokens longer.
-		p := win / all * (1 - 2/float32(length+i+1))
+		p := v.weight / v.all * (1 - 2/float32(v.length+i+1))
 		if product *= p; product < rules.bound {
 			return i
 		}
-		dst[i] = Draft{Token: token, P: p}
+		dst[i] = Draft{Token: v.token, P: p}
+		if v.count == len(live) {
+			continue
+		}
 		kept := live[:0]
-		for _, o := range live {
-			if t, ok := ahead(h, o.pos+i, dst, rules.loop); ok && t == token {
+		for a, o := range live {
+			if m.ahead[a] == v.token {
 				kept = append(kept, o)
 			}
 		}
 		live = kept
 	}
 	return limit
+}
+
+// read puts the occurrences' tokens at offset i into m.ahead and drops those that have none: at the end of the text,
+// or at the border of the next one.
+func (m *matcher) read(h *History, live []occurrence, i int, dst []Draft, loop bool) []occurrence {
+	kept := live[:0]
+	for _, o := range live {
+		token := int32(border)
+		if pos := o.pos + i; pos < h.n {
+			token = h.ring[pos&h.mask]
+		} else if loop {
+			token = dst[pos-h.n].Token
+		}
+		if token >= 0 {
+			m.ahead[len(kept)] = token
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
+
+// ballot is the continuation that won.
+type ballot struct {
+	token         int32
+	count, length int     // occurrences that have it, and the longest match of them
+	weight, all   float32 // its weight, and that of all
+}
+
+// vote weighs the tokens in m.ahead.
+func (m *matcher) vote(live []occurrence) (won ballot) {
+	var all float32
+	for a, o := range live {
+		all += weight(o.length)
+		token := m.ahead[a]
+		if won.count > 0 && token == won.token {
+			continue // counted with the first of its kind
+		}
+		v := ballot{token: token}
+		for b := a; b < len(live); b++ {
+			if m.ahead[b] == token {
+				v.weight += weight(live[b].length)
+				v.count++
+				v.length = max(v.length, live[b].length)
+			}
+		}
+		if v.weight > won.weight {
+			won = v
+		}
+	}
+	won.all = all
+	return won
 }
 
 type followRules struct {
@@ -169,30 +215,6 @@ type followRules struct {
 }
 
 func weight(length int) float32 { return float32(length * length) }
-
-// tally sums up the occurrences whose token at offset i is t.
-func tally(h *History, live []occurrence, i int, t int32, dst []Draft, loop bool) (sum float32, votes, longest int) {
-	for _, o := range live {
-		if u, ok := ahead(h, o.pos+i, dst, loop); ok && u == t {
-			sum += weight(o.length)
-			votes++
-			longest = max(longest, o.length)
-		}
-	}
-	return sum, votes, longest
-}
-
-// ahead is the token at pos, of the draft where pos lies beyond the text.
-func ahead(h *History, pos int, dst []Draft, loop bool) (int32, bool) {
-	if pos < h.n {
-		t := h.ring[pos&h.mask]
-		return t, t >= 0 // negative: the border between two texts of a store
-	}
-	if !loop {
-		return 0, false
-	}
-	return dst[pos-h.n].Token, true
-}
 
 // matchLength is how many tokens before pos equal the end of tail.
 func matchLength(h *History, pos int, tail []int32) int {

@@ -7,6 +7,7 @@ const (
 	probeWindow   = 8   // places where a context may stand
 	continuations = 4   // next tokens remembered for a context
 	entryBytes    = 64
+	journalled    = 64 // sightings that can be taken back
 )
 
 // continuation is a token seen after a context.
@@ -32,6 +33,15 @@ type table struct {
 	most    int // entries at full growth, a power of two
 	filled  int
 	shift   int
+	journal [journalled]change // of the latest sightings, a ring
+	next    int                // its next slot
+	held    int                // its changes that still hold
+}
+
+// change is what one sighting did.
+type change struct {
+	at  int
+	old entry
 }
 
 func newTable(most int) *table {
@@ -42,7 +52,7 @@ func newTable(most int) *table {
 
 func (t *table) reset() {
 	n := min(firstEntries, t.most)
-	t.entries, t.filled = make([]entry, n), 0
+	t.entries, t.filled, t.held = make([]entry, n), 0, 0
 	t.shift = 64 - bits.TrailingZeros(uint(n))
 }
 
@@ -64,20 +74,42 @@ func (t *table) find(key uint64) int {
 }
 
 // observe counts one sighting of token after the context key, at position pos.
-func (t *table) observe(key uint64, token int32, pos uint32) {
+func (t *table) observe(key uint64, token int32, pos int) {
+	now := uint32(pos)
 	if t.filled > len(t.entries)/8*5 && len(t.entries) < t.most {
-		t.grow(pos)
+		t.grow(now)
 	}
-	e := &t.entries[t.place(key, pos)]
+	at := t.place(key, now)
+	e := &t.entries[at]
+	t.journal[t.next] = change{at, *e}
+	t.next = (t.next + 1) % journalled
+	t.held = min(t.held+1, journalled)
 	if e.key != key {
 		if e.key == 0 {
 			t.filled++
 		}
 		*e = entry{key: key}
 	}
-	e.used = pos
+	e.used = now
 	e.total++
-	e.count(token, pos)
+	e.count(token, now)
+}
+
+// undo takes back the last n sightings; false, and nothing done, if not so many are journalled.
+func (t *table) undo(n int) bool {
+	if n > t.held {
+		return false
+	}
+	t.held -= n
+	for range n {
+		t.next = (t.next + journalled - 1) % journalled
+		c := &t.journal[t.next]
+		t.entries[c.at] = c.old
+		if c.old.key == 0 {
+			t.filled--
+		}
+	}
+	return true
 }
 
 // place is where key stands or may stand.
@@ -101,7 +133,7 @@ func (t *table) grow(now uint32) {
 	old := t.entries
 	t.entries = make([]entry, 2*len(old))
 	t.shift--
-	t.filled = 0
+	t.filled, t.held = 0, 0 // places have changed, so nothing journalled holds
 	for i := range old {
 		if old[i].key == 0 {
 			continue

@@ -49,12 +49,15 @@ func trigramKey(a, b, c int32) uint64 {
 	return max(mix(bigramKey(a, b)*0x9e3779b97f4a7c15+uint64(uint32(c))), 1)
 }
 
-func (p *tablesProposer) Observe(h *History, from int) {
-	for i := max(from, h.Start()+2); i < h.Len(); i++ {
+func (p *tablesProposer) Observe(h *History, from int) { p.observe(h, from, h.Len()) }
+
+// observe counts the tokens at positions from ≤ i < to.
+func (p *tablesProposer) observe(h *History, from, to int) {
+	for i := max(from, h.Start()+2); i < to; i++ {
 		b, c, t := h.At(i-2), h.At(i-1), h.At(i)
-		p.tables[bigram].observe(bigramKey(b, c), t, uint32(i))
+		p.tables[bigram].observe(bigramKey(b, c), t, i)
 		if i-3 >= h.Start() {
-			p.tables[trigram].observe(trigramKey(h.At(i-3), b, c), t, uint32(i))
+			p.tables[trigram].observe(trigramKey(h.At(i-3), b, c), t, i)
 		}
 	}
 }
@@ -115,19 +118,17 @@ func (p *tablesProposer) Feedback(proposed, accepted int) {
 	p.drafted = 0
 }
 
-// Truncate builds the tables anew from what remains: counts could be taken back, but not what had been replaced.
+// Truncate takes a few sightings back; where there are more, the tables are built anew from what remains.
 func (p *tablesProposer) Truncate(h *History, n int) {
 	p.drafted = 0
+	gone := func(order int) int { return max(h.Len()-max(n, h.Start()+order), 0) }
+	if n > h.Start() && p.tables[bigram].undo(gone(2)) && p.tables[trigram].undo(gone(3)) {
+		return
+	}
 	for _, t := range p.tables {
 		t.reset()
 	}
-	for i := h.Start() + 2; i < n; i++ {
-		b, c, t := h.At(i-2), h.At(i-1), h.At(i)
-		p.tables[bigram].observe(bigramKey(b, c), t, uint32(i))
-		if i-3 >= h.Start() {
-			p.tables[trigram].observe(trigramKey(h.At(i-3), b, c), t, uint32(i))
-		}
-	}
+	p.observe(h, h.Start(), n)
 }
 
 func (p *tablesProposer) Bytes() int { return p.tables[bigram].bytes() + p.tables[trigram].bytes() }

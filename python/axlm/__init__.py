@@ -1,0 +1,18 @@
+"""Local language models on MLX, faster, with the Python API of ``mlx_lm``.
+
+    from axlm import load, generate
+
+    model, tokenizer = load("smollm2-135m")
+    print(generate(model, tokenizer, prompt="Hello"))
+
+Importing this package is cheap: MLX, numpy, transformers and the Go core are loaded by the first :func:`load`.
+"""
+
+# These modules import only the standard library. Their names are bound here and now, because ``generate`` is both a
+# module and a function: ``from axlm import generate`` must give the function whichever was imported first.
+from ._version import __version__
+from .generate import GenerationResponse, generate, generate_step, stream_generate
+from .ngram import NgramConfig
+from .utils import load
+
+__all__ = ["GenerationResponse", "NgramConfig", "__version__", "generate", "generate_step", "load", "stream_generate"]

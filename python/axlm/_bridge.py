@@ -1,0 +1,321 @@
+"""The Go core, as typed functions. Everything here loads it at the first use; importing this module does not."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.util
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _blas
+from ._crossing import Crossing
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+LIBRARY = "AXLM_MLXC"
+"""Environment variable: a libmlxc to use in place of the one that was compiled when axlm was installed."""
+
+_SUFFIX = "dylib" if sys.platform == "darwin" else "so"
+_logger = logging.getLogger("axlm")
+
+
+class _Core(NamedTuple):
+    functions: ModuleType  # pybridge's
+    bytes_in: Callable[[bytes], Any]  # bytes → the core's []byte
+    device: dict[str, Any]  # what init told
+    arrays: Crossing
+
+
+_core: _Core | None = None
+_lock = threading.Lock()
+_started = _forked = False  # Go runs in this process; it ran in the process that this one was forked from
+
+
+def _after_fork() -> None:
+    global _forked, _lock
+    _forked = _started or _forked
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _loaded() -> _Core:
+    if _forked:
+        raise RuntimeError(
+            "axlm was loaded before this process was forked, and its threads do not live on in the child; "
+            "start processes with multiprocessing's 'spawn' method, or fork before loading"
+        )
+    return _core or _load()
+
+
+def _load() -> _Core:
+    global _core, _started
+    with _lock:
+        if _core is not None:
+            return _core
+        libmlx, libmlxc = libraries()
+        choose_blas()
+        _started = True
+        try:
+            from ._native import axlmgo, go
+        except ImportError as error:
+            _started = False
+            raise ImportError(f"axlm's native part is missing or broken ({error}); install axlm again") from error
+        text = call(axlmgo.init, str(libmlx), str(libmlxc))
+        atexit.register(_shutdown)
+        _core = _Core(axlmgo, go.Slice_byte.from_bytes, json.loads(text), Crossing(axlmgo.array_probe))
+        if advice := _blas.info()["advice"]:
+            _logger.warning("axlm: MLX uses the reference BLAS, which is slow on dense weights; %s", advice)
+        return _core
+
+
+def _shutdown() -> None:
+    """Let the engine finish what it is computing, before the libraries under it are torn down."""
+    if _core is not None and not _forked:
+        call(_core.functions.shutdown)
+
+
+def choose_blas() -> None:
+    """Put a fast BLAS in place of MLX's where there is one (Linux, CPU). Once mlx.core is imported it is too late."""
+    if (mlx := _find_mlx()) is not None:
+        _blas.choose(mlx)
+
+
+def _find_mlx() -> Path | None:
+    """The mlx package's folder, found without importing it."""
+    spec = importlib.util.find_spec("mlx")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(folder) / "lib" / f"libmlx.{_SUFFIX}").is_file():
+            return Path(folder)
+    return None
+
+
+def libraries() -> tuple[Path, Path]:
+    """Return the paths of (libmlx, the library with mlx-c's functions). Nothing is loaded.
+
+    Raises:
+        ImportError: one of them is missing, or they do not fit together.
+    """
+    if (mlx := _find_mlx()) is not None:
+        return mlx / "lib" / f"libmlx.{_SUFFIX}", _library(mlx)
+    if sys.platform == "darwin":
+        raise ImportError("MLX is not installed: pip install mlx")
+    raise ImportError(
+        'MLX has no backend here: pip install "axlm[cpu]", or "axlm[cuda13]" for an NVIDIA GPU with CUDA 13'
+    )
+
+
+def _library(mlx: Path) -> Path:
+    """The library with mlx-c's functions: the user's, or ours if it was compiled for this MLX."""
+    if chosen := os.environ.get(LIBRARY):
+        if not Path(chosen).is_file():
+            raise ImportError(f"{LIBRARY}={chosen}: no such file")
+        return Path(chosen).absolute()
+    native = Path(__file__).parent / "_native"
+    library = native / f"libaxlmmlx.{_SUFFIX}"
+    if not library.is_file():
+        raise ImportError(f"axlm's native part is not built: no {library}; install axlm with pip")
+    # MLX's C++ ABI changes with every release; a library made for another one may crash instead of failing to load.
+    built_for = (native / "mlx_version").read_text(encoding="ascii").strip()
+    header = mlx / "include" / "mlx" / "version.h"
+    if header.is_file():
+        numbers = re.findall(r"^#define MLX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header.read_text("utf-8"), re.M)
+        if ".".join(numbers) != built_for:
+            raise ImportError(f"axlm was built for MLX {built_for}, but MLX {'.'.join(numbers)} is installed")
+    return library
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the core, raising its errors as the Python class that the core names.
+
+    The core's errors arrive as RuntimeErrors whose text is the class's name, a unit separator (0x1F) and the message.
+    """
+    try:
+        return function(*arguments)
+    except RuntimeError as error:
+        kind, separator, message = str(error).partition("\x1f")
+    if not separator:
+        kind, message = "RuntimeError", kind
+    raised = getattr(builtins, kind, RuntimeError)
+    if not (isinstance(raised, type) and issubclass(raised, Exception)):
+        raised = RuntimeError
+    raise raised(message)
+
+
+def _object(function: Callable[..., str], *arguments: Any) -> dict[str, Any]:
+    return json.loads(call(function, *arguments))
+
+
+def prepare() -> None:
+    """Load MLX and the core now. Call it before anything imports mlx.core: a fast BLAS has to be loaded before.
+
+    Raises:
+        ImportError: MLX's backend or axlm's native part is not installed, or they do not fit together.
+        RuntimeError: this process was forked from one that had loaded the core.
+    """
+    _loaded()
+
+
+def device() -> dict[str, Any]:
+    """Return what the core computes on.
+
+    Returns:
+        ``mlx_version``, ``library`` (the mlx-c in use), ``device`` ("cpu" or "gpu"), ``device_name``, ``memory_size``
+        in bytes, and what else MLX knows of the device.
+    """
+    return dict(_loaded().device)
+
+
+def blas_info() -> dict[str, Any]:
+    """Tell which BLAS MLX uses: ``name``, ``detail`` and ``advice`` (how to get a faster one, or None)."""
+    _loaded()
+    return _blas.info()
+
+
+def load_start(path: str, options: dict[str, Any]) -> int:
+    """Start to load a model folder. Returns a job for :func:`load_wait`. Options: ``lazy``."""
+    return call(_loaded().functions.load_start, path, json.dumps(options))
+
+
+def load_wait(job: int, wait_ms: int) -> dict[str, Any]:
+    """Wait for a load, at most ``wait_ms`` milliseconds.
+
+    Returns:
+        ``done`` and ``total`` bytes, and ``model``: its handle, 0 until it is loaded.
+
+    Raises:
+        FileNotFoundError, ValueError, …: what the load failed with; the job is over then.
+    """
+    return _object(_loaded().functions.load_wait, job, wait_ms)
+
+
+def model_info(model: int) -> dict[str, Any]:
+    """Return ``model_type``, ``vocab_size``, ``num_layers``, ``path``, ``config``, ``nbytes``, ``eos_token_ids``, …"""
+    return _object(_loaded().functions.model_info, model)
+
+
+def model_free(model: int) -> None:
+    """Give a model's memory back."""
+    call(_loaded().functions.model_free, model)
+
+
+def start(model: int, ids: bytes, options: dict[str, Any]) -> int:
+    """Start a request.
+
+    Args:
+        model: a model's handle.
+        ids: the prompt's token ids as native int32 (:func:`axlm._crossing.pack_ids`).
+        options: ``max_tokens`` (-1: no limit), ``prefill_step_size``, ``end_tokens``, ``logprobs``, ``ngram``,
+            ``sampler``, ``processors``, ``reader_chooses``.
+
+    Returns:
+        The request's handle.
+
+    Raises:
+        ValueError: no prompt, an id outside the vocabulary, an option's value, a stale handle.
+    """
+    core = _loaded()
+    return call(core.functions.start, model, core.bytes_in(ids), json.dumps(options))
+
+
+def next(request: int, wait_ms: int) -> int:
+    """Wait for a request's next token, at most ``wait_ms`` milliseconds.
+
+    Returns:
+        The token, plus 1 << 32 if it came from a draft; -1: none yet; -2: the request is finished.
+    """
+    return call(_loaded().functions.next, request, wait_ms)
+
+
+def progress(request: int) -> tuple[int, int]:
+    """Return (prompt tokens processed, prompt tokens)."""
+    packed = call(_loaded().functions.progress, request)
+    return packed >> 32, packed & 0xFFFFFFFF
+
+
+def logprobs(request: int) -> mx.array:
+    """Return the log probabilities [V] at the last token from :func:`next`, in the model's dtype, evaluated."""
+    core = _loaded()
+    return core.arrays.receive(lambda address: call(core.functions.logprobs, request, address))
+
+
+def choose(request: int, token: int) -> None:
+    """Continue a request started with ``reader_chooses``; its :func:`logprobs` are logits."""
+    call(_loaded().functions.choose, request, token)
+
+
+def reseed(request: int, key: int) -> None:
+    """Make ``key`` (two 32-bit words, the high one first) the state of the request's random generator."""
+    call(_loaded().functions.reseed, request, key)
+
+
+def key_after(request: int) -> int:
+    """Return where plain decoding has the random generator when it yields the last token: one draw ahead."""
+    return call(_loaded().functions.key_after, request)
+
+
+def close(request: int) -> None:
+    """End a request and free what it holds. Closing it again is harmless."""
+    call(_loaded().functions.close, request)
+
+
+def stats(model: int) -> dict[str, Any]:
+    """Return a model's counters."""
+    return _object(_loaded().functions.stats, model)
+
+
+def request_stats(request: int) -> dict[str, Any]:
+    """Return a request's counters."""
+    return _object(_loaded().functions.request_stats, request)
+
+
+def forward(model: int, ids: bytes, batch: int) -> mx.array:
+    """Run a model over whole sequences.
+
+    Args:
+        model: its handle.
+        ids: token ids [batch, L] as native int32, row after row.
+        batch: the number of sequences.
+
+    Returns:
+        Logits [batch, L, V] in the model's dtype, evaluated.
+    """
+    core = _loaded()
+    tokens = core.bytes_in(ids)
+    return core.arrays.receive(lambda address: call(core.functions.forward, model, tokens, batch, address))
+
+
+def memory() -> dict[str, int]:
+    """Return MLX's memory in bytes: ``active``, ``peak``, ``cache``."""
+    return _object(_loaded().functions.memory)
+
+
+def peak_memory() -> int:
+    """Return the most bytes in use so far."""
+    return _loaded().functions.peak_memory()
+
+
+def reset_peak() -> None:
+    """Let the peak of :func:`memory` start anew."""
+    call(_loaded().functions.reset_peak)
+
+
+def clear_cache() -> None:
+    """Give MLX's unused buffers back to the system."""
+    call(_loaded().functions.clear_cache)
+
+
+def set_wired_limit(limit: int) -> int:
+    """Set how many bytes MLX may keep wired (Metal only). Returns the limit before."""
+    return call(_loaded().functions.set_wired_limit, limit)

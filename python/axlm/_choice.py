@@ -1,0 +1,113 @@
+"""How a request's tokens are chosen: by the core, or by callables in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .sample_utils import Sampler, native_processors
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from ._request import Request
+
+    Step = tuple[int, bool, mx.array | None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A sampler and logits processors, as the core's options or, where it cannot run them, as callables."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    draws: bool = False
+    sampler: Callable[[mx.array], mx.array] | None = None
+    processors: tuple[Callable[[mx.array, mx.array], mx.array], ...] = ()
+
+    @property
+    def by_reader(self) -> bool:
+        """Whether Python chooses."""
+        return self.sampler is not None or bool(self.processors)
+
+
+def choice(sampler: Any, logits_processors: Sequence[Any] | None) -> Choice:
+    """Read the arguments ``sampler`` and ``logits_processors``.
+
+    Raises:
+        TypeError: one of them cannot be called.
+    """
+    processors = tuple(logits_processors or ())
+    for name, function in (("sampler", sampler), *(("logits_processors", p) for p in processors)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}: {function!r} cannot be called")
+    native = native_processors(processors)
+    if native is None or not (sampler is None or isinstance(sampler, Sampler)):
+        return Choice({"reader_chooses": True}, sampler=sampler or Sampler(), processors=processors)
+    options = {"processors": native} if native else {}
+    if sampler is not None:
+        options["sampler"] = sampler.options()
+    return Choice(options, draws=sampler is not None and sampler.draws)
+
+
+def steps(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: int, logprobs: bool) -> Iterator[Step]:
+    """Iterate over a request's tokens.
+
+    Args:
+        request: the request, started with the choice's options.
+        chosen: how tokens are chosen.
+        prompt: the prompt's token ids, for processors that Python runs.
+        max_tokens: where a request ends whose tokens Python chooses; -1 for no limit.
+        logprobs: whether to fetch log probabilities.
+
+    Yields:
+        (token, came from a draft, log probabilities [V] or None).
+    """
+    if chosen.by_reader and max_tokens != 0:
+        yield from _by_reader(request, chosen, prompt, max_tokens)
+        return
+    for token, from_draft in _with_random_state(request) if chosen.draws else request:
+        yield token, from_draft, request.logprobs() if logprobs else None
+
+
+def _with_random_state(request: Request) -> Iterator[tuple[int, bool]]:
+    """Draw from ``mx.random.state``, and leave it at each token where mlx_lm would: one draw ahead."""
+    import mlx.core as mx
+
+    def state() -> int:
+        high, low = mx.random.state[0].tolist()
+        return high << 32 | low
+
+    request.reseed(state())
+    for token, from_draft in request:
+        key = request.key_after()
+        mx.random.seed(key)
+        yield token, from_draft
+        if (now := state()) != key:
+            request.reseed(now)
+
+
+def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: int) -> Iterator[Step]:
+    """Choose each token in Python, one ahead of the token that is yielded, as mlx_lm does."""
+    import mlx.core as mx
+
+    tokens = mx.array(list(prompt))
+    sampler = chosen.sampler or Sampler()
+
+    def pick() -> tuple[int, mx.array]:
+        next(request)
+        logits = request.logprobs()[None]
+        for processor in chosen.processors:
+            logits = processor(tokens, logits)
+        logprobs = logits - mx.logsumexp(logits, keepdims=True)
+        return int(sampler(logprobs).item()), logprobs.squeeze(0)
+
+    token, values = pick()
+    count = 0
+    while count != max_tokens:
+        request.choose(token)
+        tokens = mx.concatenate([tokens, mx.array([token], tokens.dtype)])
+        ahead = pick()
+        count += 1
+        yield token, False, values
+        token, values = ahead

@@ -1,0 +1,157 @@
+"""One running request of the core, from a prompt to its tokens."""
+
+from __future__ import annotations
+
+import operator
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _bridge
+from ._crossing import pack_ids
+from ._progress import PrefillWatch, ProgressCallback
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from typing_extensions import Self
+
+    from .model import Model
+
+WAIT_MS = 100
+"""The longest stay in the core, hence the longest that Ctrl-C waits to be heard."""
+
+_PENDING, _FINISHED = -1, -2
+
+
+def prompt_ids(prompt: Any) -> array[int]:
+    """Bring a prompt's token ids to the form that the core takes.
+
+    Args:
+        prompt: a sequence of integers, or a one-dimensional integer array (``mx.array``, numpy).
+
+    Returns:
+        The ids as a C array of int32.
+
+    Raises:
+        TypeError: ids that are not integers.
+        ValueError: more than one dimension, no token, or an id that no vocabulary has.
+    """
+    ids = pack_ids(prompt)
+    if not ids:
+        raise ValueError("the prompt is empty: give at least one token")
+    return ids
+
+
+def integer(name: str, value: Any, least: int) -> int:
+    """Check an integer argument.
+
+    Raises:
+        TypeError: ``value`` is not an integer.
+        ValueError: ``value`` is under ``least``.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+class Request(Iterator[tuple[int, bool]]):
+    """Iterates over (token, came from a draft). Use it in a ``with`` block: leaving it ends the request in the core.
+
+    Args:
+        model: the model that generates.
+        ids: the prompt, from :func:`prompt_ids`.
+        max_tokens: the number of tokens after which it ends; -1 for no limit, 0 to process the prompt only.
+        prefill_step_size: prompt tokens per forward pass.
+        end_tokens: tokens after which it ends.
+        logprobs: whether :meth:`logprobs` will be asked for.
+        ngram: the core's n-gram options, True for its defaults, or False for plain decoding.
+        choice: the core's options that say how tokens are chosen; greedily without any.
+        callback: called with (prompt tokens processed, prompt tokens).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        ids: array[int],
+        *,
+        max_tokens: int,
+        prefill_step_size: int,
+        end_tokens: Iterable[int] = (),
+        logprobs: bool = True,
+        ngram: dict[str, Any] | bool = False,
+        choice: dict[str, Any] | None = None,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        self.prompt_tokens = len(ids)
+        self._watch: PrefillWatch | None = PrefillWatch(len(ids), prefill_step_size, callback)
+        self._watch.update(0)
+        options = {
+            "max_tokens": max_tokens,
+            "prefill_step_size": prefill_step_size,
+            "end_tokens": sorted(int(token) for token in end_tokens),
+            "logprobs": logprobs,
+            "ngram": ngram,
+            **(choice or {}),
+        }
+        self._owner = os.getpid()
+        self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
+
+    def __next__(self) -> tuple[int, bool]:
+        handle = self._open_handle()
+        while (value := _bridge.next(handle, WAIT_MS)) == _PENDING:
+            if self._watch is not None:
+                self._watch.update(_bridge.progress(handle)[0])
+        if self._watch is not None:
+            self._watch.finish()
+            self._watch = None
+        if value == _FINISHED:
+            raise StopIteration
+        return value & 0xFFFFFFFF, bool(value >> 32)
+
+    def logprobs(self) -> mx.array:
+        """Return the log probabilities [V] at the last token, in the model's dtype, in memory shared with the core."""
+        return _bridge.logprobs(self._open_handle())
+
+    def choose(self, token: int) -> None:
+        """Continue with a token, where Python chooses; :meth:`logprobs` gives the logits then."""
+        _bridge.choose(self._open_handle(), token)
+
+    def reseed(self, key: int) -> None:
+        """Make ``key`` the state of the random generator."""
+        _bridge.reseed(self._open_handle(), key)
+
+    def key_after(self) -> int:
+        """Return where mlx_lm has the random generator when it yields the last token."""
+        return _bridge.key_after(self._open_handle())
+
+    def stats(self) -> dict[str, Any]:
+        """Return the core's counters of this request."""
+        return _bridge.request_stats(self._open_handle())
+
+    def _open_handle(self) -> int:
+        if self._handle is None:
+            raise ValueError("this request is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """End the request. Closing twice is harmless."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        handle, self._handle = self._handle, None
+        if handle is not None and os.getpid() == self._owner:  # the core does not live on in a forked child
+            _bridge.close(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

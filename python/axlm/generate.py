@@ -1,0 +1,357 @@
+"""Text generation: the functions of ``mlx_lm.generate``, run by the Go core.
+
+This module imports nothing heavy, so that ``import axlm`` stays cheap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _bridge
+from ._choice import choice, steps
+from ._progress import ProgressCallback
+from ._request import Request, integer, prompt_ids
+from .model import Model
+from .ngram import ngram_options
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import PreTrainedTokenizerBase
+
+    from .ngram import NgramConfig
+
+    Prompt = str | Sequence[int] | mx.array
+    Tokenizer = PreTrainedTokenizerBase | TokenizerWrapper
+
+DEFAULT_PREFILL_STEP_SIZE = 2048
+DEFAULT_QUANTIZED_KV_START = 5000
+
+
+@dataclass
+class GenerationResponse:
+    """One piece of the output of :func:`stream_generate`.
+
+    Attributes:
+        text: the next part of the text; may be empty.
+        token: the id of the token that was generated last.
+        logprobs: log probabilities of all tokens at this position, [V], in the model's dtype.
+        from_draft: whether the token was drafted and accepted.
+        prompt_tokens: tokens in the prompt.
+        prompt_tps: prompt tokens per second, up to the first token.
+        generation_tokens: tokens generated so far.
+        generation_tps: generated tokens per second, since the first token.
+        peak_memory: the most memory in use so far, in GB (10^9 bytes).
+        finish_reason: None, or on the last response ``"stop"`` (an end token) or ``"length"`` (``max_tokens``).
+        stats: the core's counters of this request on the last response, otherwise None.
+    """
+
+    text: str
+    token: int
+    logprobs: mx.array = field(repr=False)
+    from_draft: bool
+    prompt_tokens: int
+    prompt_tps: float
+    generation_tokens: int
+    generation_tps: float
+    peak_memory: float
+    finish_reason: str | None = None
+    stats: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@contextlib.contextmanager
+def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Generator[None, None, None]:
+    """Warn on stderr if the model needs more than 90 % of the memory that the device recommends (Metal reports it).
+
+    The core itself keeps MLX's wired limit at the recommended size, from its start to the end of the process: nothing
+    is left to set or to restore here.
+
+    Args:
+        model: the model that will generate.
+        streams: accepted for ``mlx_lm``'s sake; the core synchronises its own stream.
+    """
+    recommended = int(_bridge.device().get("working_set", 0))
+    if recommended and model.nbytes > 0.9 * recommended:
+        print(
+            f"axlm: the model takes {model.nbytes >> 20} MB of the {recommended >> 20} MB that this device recommends "
+            "at most; generation may be slow",
+            file=sys.stderr,
+        )
+    yield
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, Model):
+        raise TypeError(f"the model must come from axlm.load, not be a {type(model).__name__}")
+
+
+def _refuse(**arguments: Any) -> None:
+    """Raise NotImplementedError for an argument that the core cannot honour yet."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise NotImplementedError(f"{name} is not supported yet: leave it at its default")
+
+
+class _Run(NamedTuple):
+    """A request that runs, and its tokens: (token, came from a draft, log probabilities or None)."""
+
+    request: Request
+    steps: Iterator[tuple[int, bool, mx.array | None]]
+
+
+@contextlib.contextmanager
+def _start(
+    prompt: Sequence[int] | mx.array,
+    model: Model,
+    *,
+    end_tokens: Sequence[int] = (),
+    logprobs: bool = True,
+    max_tokens: int = 256,
+    sampler: Any = None,
+    logits_processors: Any = None,
+    max_kv_size: int | None = None,
+    prompt_cache: Any = None,
+    prefill_step_size: int = DEFAULT_PREFILL_STEP_SIZE,
+    kv_bits: int | None = None,
+    kv_group_size: int = 64,
+    quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
+    prompt_progress_callback: ProgressCallback | None = None,
+    input_embeddings: Any = None,
+    ngram: Any = True,
+) -> Iterator[_Run]:
+    """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
+    _refuse(
+        max_kv_size=max_kv_size,
+        prompt_cache=prompt_cache,
+        kv_bits=kv_bits,
+        input_embeddings=input_embeddings,
+    )
+    ids = prompt_ids(prompt)
+    limit = integer("max_tokens", max_tokens, -1)
+    chosen = choice(sampler, logits_processors)
+    with Request(
+        model,
+        ids,
+        max_tokens=-1 if chosen.by_reader and limit else limit,
+        prefill_step_size=integer("prefill_step_size", prefill_step_size, 1),
+        end_tokens=() if chosen.by_reader else end_tokens,
+        logprobs=logprobs,
+        ngram=ngram_options(ngram),
+        choice=chosen.options,
+        callback=prompt_progress_callback,
+    ) as request:
+        yield _Run(request, steps(request, chosen, ids, limit, logprobs))
+
+
+def generate_step(
+    prompt: Sequence[int] | mx.array,
+    model: Model,
+    stream: Any = None,
+    *,
+    max_tokens: int = 256,
+    sampler: Any = None,
+    logits_processors: Any = None,
+    max_kv_size: int | None = None,
+    prompt_cache: Any = None,
+    prefill_step_size: int = DEFAULT_PREFILL_STEP_SIZE,
+    kv_bits: int | None = None,
+    kv_group_size: int = 64,
+    quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
+    prompt_progress_callback: ProgressCallback | None = None,
+    input_embeddings: Any = None,
+    ngram: NgramConfig | dict[str, Any] | bool = True,
+) -> Generator[tuple[int, mx.array], None, None]:
+    """Generate token ids, without a tokenizer and without end tokens.
+
+    Args:
+        prompt: token ids: a list of integers or a one-dimensional integer array.
+        model: a model from :func:`axlm.load`.
+        stream: accepted and ignored; the core has a stream of its own.
+        max_tokens: how many tokens to generate; -1 for no limit, 0 to process the prompt only.
+        prefill_step_size: how many prompt tokens one forward pass takes; fewer need less memory.
+        prompt_progress_callback: called with (prompt tokens processed, prompt tokens): first (0, N), then after each
+            chunk, finally (N, N).
+        kv_group_size: only with ``kv_bits``.
+        quantized_kv_start: only with ``kv_bits``.
+        ngram: n-gram speculation: True, an :class:`axlm.NgramConfig`, or False for plain decoding. It drafts tokens
+            that the model then verifies, many in one pass; the tokens are those of plain decoding.
+        sampler: what chooses a token from log probabilities [1, V]: one from :func:`axlm.sample_utils.make_sampler`
+            runs in the core, any other callable in Python, without speculation. None takes the most probable token.
+        logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
+            way: those from :func:`axlm.sample_utils.make_logits_processors` run in the core.
+        max_kv_size: not supported yet.
+        prompt_cache: not supported yet.
+        kv_bits: not supported yet.
+        input_embeddings: not supported yet.
+
+    Yields:
+        (token id, log probabilities [V] in the model's dtype).
+
+    Raises:
+        NotImplementedError: an argument that is not supported yet has another value than its default.
+        TypeError: the ids are not integers, or the model is not one of ours.
+        ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model.
+    """
+    _check_model(model)
+    with _start(
+        prompt,
+        model,
+        max_tokens=max_tokens,
+        sampler=sampler,
+        logits_processors=logits_processors,
+        max_kv_size=max_kv_size,
+        prompt_cache=prompt_cache,
+        prefill_step_size=prefill_step_size,
+        kv_bits=kv_bits,
+        kv_group_size=kv_group_size,
+        quantized_kv_start=quantized_kv_start,
+        prompt_progress_callback=prompt_progress_callback,
+        input_embeddings=input_embeddings,
+        ngram=ngram,
+    ) as run:
+        for token, _, values in run.steps:
+            yield token, values
+
+
+def stream_generate(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    max_tokens: int = 256,
+    draft_model: Any = None,
+    stream: Any = None,
+    **kwargs: Any,
+) -> Generator[GenerationResponse, None, None]:
+    """Generate text piece by piece.
+
+    Args:
+        model: a model from :func:`axlm.load`.
+        tokenizer: its tokenizer; a bare transformers tokenizer is wrapped.
+        prompt: text or token ids. Text gets the tokenizer's special tokens unless it starts with the BOS token.
+        max_tokens: how many tokens to generate; -1 for no limit.
+        draft_model: not supported yet.
+        stream: accepted and ignored; the core has a stream of its own.
+        kwargs: the other arguments of :func:`generate_step`.
+
+    Yields:
+        A response per token. The last one has a ``finish_reason`` and the text that was held back; an end token is
+        counted but adds no text.
+
+    Raises:
+        ValueError: ``max_tokens`` is 0, or what :func:`generate_step` raises it for.
+        NotImplementedError, TypeError: as :func:`generate_step`.
+    """
+    yield from _responses(model, tokenizer, prompt, max_tokens, draft_model, stream, **kwargs)
+
+
+def _responses(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    max_tokens: int = 256,
+    draft_model: Any = None,
+    stream: Any = None,
+    *,
+    logprobs: bool = True,
+    num_draft_tokens: int | None = None,
+    **kwargs: Any,
+) -> Generator[GenerationResponse, None, None]:
+    """Do the work of :func:`stream_generate`; without ``logprobs`` the responses carry none."""
+    if max_tokens == 0:
+        raise ValueError("max_tokens must not be 0 (-1 means no limit)")
+    _check_model(model)
+    _refuse(draft_model=draft_model)
+    tokenizer = _wrap(tokenizer)
+    if isinstance(prompt, str):
+        bos = tokenizer.bos_token
+        prompt = tokenizer.encode(prompt, add_special_tokens=bos is None or not prompt.startswith(bos))
+    detokenizer = tokenizer.detokenizer
+    clock = time.perf_counter
+    started = clock()
+    options = {"end_tokens": tokenizer.eos_token_ids, "logprobs": logprobs, "max_tokens": max_tokens}
+    with wired_limit(model), _start(prompt, model, **options, **kwargs) as (request, tokens):
+        count = 0
+        prompt_tps = 0.0
+
+        def response(token: int, from_draft: bool, values: Any, reason: str | None = None) -> GenerationResponse:
+            return GenerationResponse(
+                text=detokenizer.last_segment,
+                token=token,
+                logprobs=values,
+                from_draft=from_draft,
+                prompt_tokens=request.prompt_tokens,
+                prompt_tps=prompt_tps,
+                generation_tokens=count,
+                generation_tps=count / max(clock() - started, 1e-9),
+                peak_memory=_bridge.peak_memory() / 1e9,
+                finish_reason=reason,
+                stats=request.stats() if reason else None,
+            )
+
+        for token, from_draft, values in tokens:
+            count += 1
+            if count == 1:
+                now = clock()
+                prompt_tps = request.prompt_tokens / max(now - started, 1e-9)
+                started = now
+            if token in tokenizer.eos_token_ids:
+                break
+            detokenizer.add_token(token)
+            if count == max_tokens:
+                break
+            yield response(token, from_draft, values)
+        if count == 0:
+            raise RuntimeError("the core ended the request before its first token")
+        detokenizer.finalize()
+        yield response(token, from_draft, values, "stop" if token in tokenizer.eos_token_ids else "length")
+
+
+def _wrap(tokenizer: Any) -> Any:
+    """Give a bare transformers tokenizer the detokenizer and end tokens of mlx_lm's wrapper."""
+    if hasattr(tokenizer, "detokenizer"):
+        return tokenizer
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    return TokenizerWrapper(tokenizer)
+
+
+def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any) -> str:
+    """Generate a whole text.
+
+    Args:
+        model: a model from :func:`axlm.load`.
+        tokenizer: its tokenizer.
+        prompt: text or token ids.
+        verbose: print the text as it comes, then the speeds and the peak memory.
+        kwargs: the other arguments of :func:`stream_generate` and :func:`generate_step`.
+
+    Returns:
+        The text.
+
+    Raises:
+        NotImplementedError, TypeError, ValueError: as :func:`stream_generate`.
+    """
+    pieces = []
+    last = None
+    if verbose:
+        print("=" * 10)
+    for last in _responses(model, tokenizer, prompt, logprobs=False, **kwargs):
+        pieces.append(last.text)
+        if verbose:
+            print(last.text, end="", flush=True)
+    text = "".join(pieces)
+    if verbose:
+        print()
+        print("=" * 10)
+        if not text or last is None:
+            print("No text generated for this prompt")
+        else:
+            print(f"Prompt: {last.prompt_tokens} tokens, {last.prompt_tps:.3f} tokens-per-sec")
+            print(f"Generation: {last.generation_tokens} tokens, {last.generation_tps:.3f} tokens-per-sec")
+            print(f"Peak memory: {last.peak_memory:.3f} GB")
+    return text

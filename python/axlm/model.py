@@ -1,0 +1,155 @@
+"""A model that the Go core holds."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _bridge
+from ._crossing import pack_ids
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+
+class ModelArgs:
+    """A model's configuration, its keys as attributes. Nested dictionaries come as views too."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+
+    def __getattr__(self, name: str) -> Any:
+        # Names that begin with an underscore are Python's own (copy and pickle look for some before __init__ ran).
+        if name.startswith("_") or name not in self._config:
+            raise AttributeError(f"the model's config has no {name!r}")
+        value = self._config[name]
+        return ModelArgs(value) if isinstance(value, dict) else value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._config})
+
+    def __repr__(self) -> str:
+        return f"ModelArgs({', '.join(f'{key}={value!r}' for key, value in self._config.items())})"
+
+
+class Model:
+    """A loaded model. :func:`axlm.load` makes them; any thread may use one, also while others do.
+
+    Attributes:
+        path: the MLX folder that it was loaded from.
+        config: the contents of ``config.json``, with the end tokens of ``generation_config.json``.
+        model_type: the family.
+        args: ``config`` with attribute access.
+        nbytes: the size of the weights in bytes.
+    """
+
+    def __init__(self, handle: int, path: Path, config: dict[str, Any]) -> None:
+        info = _bridge.model_info(handle)
+        self.path = path
+        self.config = config
+        self.model_type = str(info["model_type"])
+        self.nbytes = int(info["nbytes"])
+        self._info = info
+        self._handle: int | None = handle
+        self._finalizer = weakref.finalize(self, _free, handle, os.getpid())
+        # At exit the system takes the memory back; the core may be busy then.
+        self._finalizer.atexit = False
+
+    @property
+    def handle(self) -> int:
+        """The core's handle.
+
+        Raises:
+            ValueError: the model is closed.
+        """
+        if self._handle is None:
+            raise ValueError(f"this model is closed: {self.path}")
+        return self._handle
+
+    @property
+    def args(self) -> ModelArgs:
+        """The configuration with attribute access."""
+        return ModelArgs(self.config)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids, V."""
+        return int(self._info["vocab_size"])
+
+    def __call__(
+        self, tokens: mx.array, cache: Any = None, *, input_embeddings: Any = None, mask: Any = None
+    ) -> mx.array:
+        """Run the model over whole sequences, without a cache.
+
+        Args:
+            tokens: token ids [B, L], an integer array.
+            cache: not supported yet.
+            input_embeddings: not supported yet.
+            mask: not supported yet.
+
+        Returns:
+            Logits [B, L, V] in the model's dtype, evaluated, in memory shared with the core.
+
+        Raises:
+            TypeError: the ids are not integers.
+            ValueError: another shape than [B, L], no token, an id outside the vocabulary, a closed model.
+            NotImplementedError: an argument that is not supported yet.
+        """
+        for name, value in (("cache", cache), ("input_embeddings", input_embeddings), ("mask", mask)):
+            if value is not None:
+                raise NotImplementedError(f"{name} is not supported yet: leave it at its default")
+        shape = tuple(getattr(tokens, "shape", ()))
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(
+                f"model(tokens) wants token ids of shape [B, L] with at least one token, not {list(shape)}"
+            )
+        return _bridge.forward(self.handle, pack_ids(tokens.reshape(-1)).tobytes(), shape[0])
+
+    def stats(self) -> dict[str, Any]:
+        """Return the core's counters of this model."""
+        return _bridge.stats(self.handle)
+
+    def close(self) -> None:
+        """Give the model's memory back. What still uses it gets a ValueError; closing twice is harmless."""
+        self._handle = None
+        self._finalizer()
+
+    def __repr__(self) -> str:
+        if self._handle is None:
+            return f"<axlm.Model {self.model_type}, closed>"
+        parts = [self.model_type]
+        if count := self._info.get("num_parameters"):
+            parts.append(f"{_scaled(count, ('', 'k', 'M', 'B', 'T'))} parameters")
+        parts.append(_quantization(self.config))
+        parts.append(_scaled(self.nbytes, (" B", " kB", " MB", " GB", " TB")))
+        return f"<axlm.Model {', '.join(parts)}, {str(self.path)!r}>"
+
+
+def _free(handle: int, owner: int) -> None:
+    if os.getpid() == owner:  # the core does not live on in a forked child
+        _bridge.model_free(handle)
+
+
+def _quantization(config: dict[str, Any]) -> str:
+    """Describe the weights' storage: ``4-bit affine, group 64``, or the dtype of unquantised ones."""
+    quantization = config.get("quantization")
+    if not quantization:
+        text = config.get("text_config", {})
+        dtypes = (part.get(key) for part in (config, text) for key in ("dtype", "torch_dtype"))
+        return next((str(dtype) for dtype in dtypes if dtype), "not quantised")
+    words = (
+        f"{quantization.get('bits')}-bit {quantization.get('mode', 'affine')}, group {quantization.get('group_size')}"
+    )
+    overrides = any(isinstance(value, dict) for value in quantization.values())
+    return f"{words}, some layers otherwise" if overrides else words
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    """Format with three digits and a unit, each unit 1000 times the one before."""
+    for unit in units[:-1]:
+        if value < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}{units[-1]}"
