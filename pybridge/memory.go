@@ -18,15 +18,13 @@ func Memory() (string, error) {
 func PeakMemory() int { return mlxc.PeakMemory() }
 
 // ResetPeak makes the present use the peak.
-func ResetPeak() error {
-	_, err := call(func() (bool, error) { return true, mlxc.ResetPeakMemory() })
-	return err
+func ResetPeak() (int, error) {
+	return call(func() (int, error) { return 0, mlxc.ResetPeakMemory() })
 }
 
 // ClearCache gives freed buffers back to the system.
-func ClearCache() error {
-	_, err := call(func() (bool, error) { return true, mlxc.ClearCache() })
-	return err
+func ClearCache() (int, error) {
+	return call(func() (int, error) { return 0, mlxc.ClearCache() })
 }
 
 // SetWiredLimit sets how many bytes may stay wired and returns what it was.

@@ -1,7 +1,8 @@
 // Package pybridge is what gopy exports to Python: functions on integer
 // handles, token ids as bytes, options as JSON. No panic and no stale handle
 // may reach the other side: each function recovers, and each handle is looked
-// up.
+// up. A function without a result returns 0 beside its error: gopy leaks a
+// string at each call of one that returns an error alone.
 package pybridge
 
 import (
@@ -161,8 +162,8 @@ func Init(libmlx string, libmlxc string) (string, error) {
 
 // Shutdown ends the engine and restores what it changed in MLX. Handles made
 // before it are dead.
-func Shutdown() error {
-	_, err := call(func() (bool, error) {
+func Shutdown() (int, error) {
+	return call(func() (int, error) {
 		bridge.mu.Lock()
 		e := bridge.engine
 		bridge.engine = nil
@@ -173,9 +174,8 @@ func Shutdown() error {
 		if e != nil {
 			e.Close()
 		}
-		return true, nil
+		return 0, nil
 	})
-	return err
 }
 
 // LoadStart begins to load a model folder and returns the load's handle.
@@ -236,14 +236,13 @@ func ModelInfo(model int) (string, error) {
 
 // ModelFree ends a model's requests and frees its weights. A handle that is
 // free already is left alone.
-func ModelFree(model int) error {
-	_, err := call(func() (bool, error) {
+func ModelFree(model int) (int, error) {
+	return call(func() (int, error) {
 		if m, ok := pop(bridge.models, model); ok {
-			return true, m.Close()
+			return 0, m.Close()
 		}
-		return true, nil
+		return 0, nil
 	})
-	return err
 }
 
 // Stats are a model's counters as JSON.
@@ -276,25 +275,24 @@ func milliseconds(n int) time.Duration { return time.Duration(max(0, n)) * time.
 // Forward runs ids, batch rows of equal length, without a cache, and assigns
 // the logits [batch, L, vocab] to the mx.array whose C++ object lies at
 // address.
-func Forward(model int, ids []byte, batch int, address int) error {
-	_, err := call(func() (bool, error) {
+func Forward(model int, ids []byte, batch int, address int) (int, error) {
+	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		t, err := tokens(ids)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		logits, err := m.Logits(t, batch)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		defer logits.Free()
 		if err := mlxc.SetArrayAt(uintptr(address), logits); err != nil {
-			return false, fmt.Errorf("handing over logits: %w", err)
+			return 0, fmt.Errorf("handing over logits: %w", err)
 		}
-		return true, nil
+		return 0, nil
 	})
-	return err
 }

@@ -111,18 +111,17 @@ func Next(request int, waitMs int) (int, error) {
 
 // Choose continues a request started with "reader_chooses": each token that
 // Next announces is a choice among the logits that Logprobs hands over.
-func Choose(request int, token int) error {
-	_, err := call(func() (bool, error) {
+func Choose(request int, token int) (int, error) {
+	return call(func() (int, error) {
 		r, err := get(bridge.requests, "request", request)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if token < math.MinInt32 || token > math.MaxInt32 {
-			return false, errs.Value("the chosen token: %d is not a token id", token)
+			return 0, errs.Value("the chosen token: %d is not a token id", token)
 		}
-		return true, r.Request.Choose(int32(token))
+		return 0, r.Request.Choose(int32(token))
 	})
-	return err
 }
 
 // Progress tells how many prompt tokens were processed, times 1<<32, plus how
@@ -161,15 +160,14 @@ func Logprobs(request int, address int) (int, error) {
 
 // Reseed makes the two words of key, high<<32 | low, the state of the request's
 // random generator, as a change of mx.random.state means for plain decoding.
-func Reseed(request int, key uint64) error {
-	_, err := call(func() (bool, error) {
+func Reseed(request int, key uint64) (int, error) {
+	return call(func() (int, error) {
 		r, err := get(bridge.requests, "request", request)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
-		return true, r.Request.Reseed(sampling.Key{uint32(key >> 32), uint32(key)})
+		return 0, r.Request.Reseed(sampling.Key{uint32(key >> 32), uint32(key)})
 	})
-	return err
 }
 
 // KeyAfter is the state of the random generator, high<<32 | low, in which plain
@@ -204,12 +202,11 @@ func RequestStats(request int) (string, error) {
 }
 
 // Close frees a request. A handle that is closed already is left alone.
-func Close(request int) error {
-	_, err := call(func() (bool, error) {
+func Close(request int) (int, error) {
+	return call(func() (int, error) {
 		if r, ok := pop(bridge.requests, request); ok {
 			r.close()
 		}
-		return true, nil
+		return 0, nil
 	})
-	return err
 }

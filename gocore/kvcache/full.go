@@ -76,7 +76,7 @@ func (c *Full) reserve(s *mlxc.Scope, k, v mlxc.Array, n int) {
 		return
 	}
 	capacity := roundUp(n)
-	keys, values := c.grown(s, c.keys, k, capacity), c.grown(s, c.values, v, capacity)
+	keys, values := grown(s, c.keys, k, c.capacity, capacity), grown(s, c.values, v, c.capacity, capacity)
 	if s.Err() != nil {
 		return
 	}
@@ -85,9 +85,9 @@ func (c *Full) reserve(s *mlxc.Scope, k, v mlxc.Array, n int) {
 	c.capacity = capacity
 }
 
-// grown is old with room for capacity tokens shaped like sample's.
-func (c *Full) grown(s *mlxc.Scope, old, sample mlxc.Array, capacity int) mlxc.Array {
-	added := s.Zeros(sample.DType(), sample.Dim(0), sample.Dim(1), capacity-c.capacity, sample.Dim(3))
+// grown is old, of have tokens, with room for want of sample's shape.
+func grown(s *mlxc.Scope, old, sample mlxc.Array, have, want int) mlxc.Array {
+	added := s.Zeros(sample.DType(), sample.Dim(0), sample.Dim(1), want-have, sample.Dim(3))
 	if !old.Valid() {
 		return added
 	}

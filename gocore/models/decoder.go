@@ -6,21 +6,27 @@ import (
 	"axlm/mlxc"
 )
 
-// block is a pre-norm transformer layer: attention, then a gated MLP, each
+// block is a pre-norm transformer layer: attention, then feed-forward, each
 // added to its input.
 type block struct {
 	inputNorm, postNorm *nn.RMSNorm
 	attention           *nn.SelfAttention
-	mlp                 *nn.GatedMLP
+	mlp                 feedForward
 }
 
-// decoder is the stack that llama, qwen3 and their like share: full attention
-// in every layer.
+// feedForward is what a block does after attention: a gated MLP, or experts.
+type feedForward interface {
+	// Forward maps x [B, L, dim] to [B, L, dim].
+	Forward(s *mlxc.Scope, x mlxc.Array) mlxc.Array
+}
+
+// decoder is the stack that llama, qwen3 and their like share.
 type decoder struct {
-	embed  *nn.Embedding
-	blocks []block
-	norm   *nn.RMSNorm
-	head   *nn.Linear // nil when the embedding is the head
+	embed   *nn.Embedding
+	blocks  []block
+	windows []int // what each block's attention sees, 0 for all; nil when all do
+	norm    *nn.RMSNorm
+	head    *nn.Linear // nil when the embedding is the head
 }
 
 func (m *decoder) VocabSize() int { return m.embed.Vocab }
@@ -29,8 +35,12 @@ func (m *decoder) Layers() int { return len(m.blocks) }
 
 func (m *decoder) NewCache(o CacheOptions) *kvcache.Cache {
 	c := &kvcache.Cache{}
-	for range m.blocks {
-		c.Layers = append(c.Layers, kvcache.NewFull(o.PadViews))
+	for i := range m.blocks {
+		window := 0
+		if m.windows != nil {
+			window = m.windows[i]
+		}
+		c.Layers = append(c.Layers, newAttention(window, o))
 	}
 	return c
 }
@@ -40,11 +50,10 @@ func (m *decoder) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, r
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	// Every layer holds the same number of tokens: one mask serves all.
-	mask := cache.Layers[0].(kvcache.Attention).Mask(s, ids.Dim(1), h.DType())
+	masks := maskSet{rows: ids.Dim(1), dt: h.DType()}
 	for i := range m.blocks {
-		b := &m.blocks[i]
-		h = s.Add(h, b.attention.Forward(s, b.inputNorm.Forward(s, h), mask, cache.Layers[i].(kvcache.Attention)))
+		b, state := &m.blocks[i], cache.Layers[i].(kvcache.Attention)
+		h = s.Add(h, b.attention.Forward(s, b.inputNorm.Forward(s, h), masks.of(s, state), state))
 		h = s.Add(h, b.mlp.Forward(s, b.postNorm.Forward(s, h)))
 		if s.Err() != nil {
 			return mlxc.Array{}

@@ -8,6 +8,7 @@ import (
 	"axlm/gocore/errs"
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
+	"axlm/mlxc"
 )
 
 // newLlama builds the llama family: rotary grouped-query attention and SwiGLU,
@@ -29,17 +30,19 @@ func newLlama(f *weights.Folder, st *nn.Store) (Model, error) {
 		rope.Scaling = c.Map("rope_scaling").Config()
 	}
 	tied := c.BoolOr("tie_word_embeddings", true)
-	for i, kind := range c.Strings("layer_types") {
-		if kind != "full_attention" {
-			c.Fail(errs.NotImplemented("config.json: layer_types[%d]: %q layers of llama models are not supported yet", i, kind))
-		}
-	}
+	description, err := f.Describe()
+	c.Fail(err)
 	if err := d.check(c); err != nil {
 		return nil, err
 	}
-	return newDecoder(st, d, rope, layout{
+	m, err := newDecoder(st, d, rope, layout{
 		attentionBias: attentionBias, outputBias: attentionBias, mlpBias: mlpBias, tied: tied,
 	})
+	if err != nil {
+		return nil, err
+	}
+	m.windows = windows(description)
+	return m, nil
 }
 
 // dims are the sizes that every decoder has.
@@ -61,15 +64,22 @@ type layout struct {
 	attentionBias, outputBias, mlpBias bool // biases of q, k and v; of o; of the MLP
 	qkNorm                             bool
 	tied                               bool
+	// mlp makes the feed-forward of a layer whose weights begin with at; nil
+	// for a gated MLP in each.
+	mlp func(layer int, at string) feedForward
 }
 
 // newDecoder makes the stack from weights named as llama and qwen name them.
-func newDecoder(st *nn.Store, d dims, rope nn.RoPEConfig, l layout) (Model, error) {
+func newDecoder(st *nn.Store, d dims, rope nn.RoPEConfig, l layout) (*decoder, error) {
 	m := &decoder{
 		embed: st.Embedding("model.embed_tokens", d.vocab, d.hidden),
 		norm:  st.RMSNorm("model.norm", d.hidden, d.eps),
 	}
-	rotary := st.RoPE(rope)
+	rotary, mlp := st.RoPE(rope), l.mlp
+	if mlp == nil {
+		act := st.FuseGate(nn.SwiGLU)
+		mlp = func(_ int, at string) feedForward { return gatedMLP(st, at+"mlp.", d.hidden, d.inner, l.mlpBias, act) }
+	}
 	for i := 0; i < d.layers && st.Err() == nil; i++ {
 		at := fmt.Sprintf("model.layers.%d.", i)
 		a := &nn.SelfAttention{
@@ -87,12 +97,7 @@ func newDecoder(st *nn.Store, d dims, rope nn.RoPEConfig, l layout) (Model, erro
 			inputNorm: st.RMSNorm(at+"input_layernorm", d.hidden, d.eps),
 			postNorm:  st.RMSNorm(at+"post_attention_layernorm", d.hidden, d.eps),
 			attention: a,
-			mlp: &nn.GatedMLP{
-				Gate: st.Linear(at+"mlp.gate_proj", d.hidden, d.inner, l.mlpBias),
-				Up:   st.Linear(at+"mlp.up_proj", d.hidden, d.inner, l.mlpBias),
-				Down: st.Linear(at+"mlp.down_proj", d.inner, d.hidden, l.mlpBias),
-				Act:  nn.SwiGLU,
-			},
+			mlp:       mlp(i, at),
 		})
 	}
 	if l.tied {
@@ -102,4 +107,14 @@ func newDecoder(st *nn.Store, d dims, rope nn.RoPEConfig, l layout) (Model, erro
 	}
 	st.Ignore(isRotaryFrequency)
 	return m, st.Err()
+}
+
+// gatedMLP makes the MLP at path, an object with a trailing dot.
+func gatedMLP(st *nn.Store, path string, hidden, inner int, bias bool, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *nn.GatedMLP {
+	return &nn.GatedMLP{
+		Gate: st.Linear(path+"gate_proj", hidden, inner, bias),
+		Up:   st.Linear(path+"up_proj", hidden, inner, bias),
+		Down: st.Linear(path+"down_proj", inner, hidden, bias),
+		Act:  act,
+	}
 }

@@ -38,8 +38,16 @@ type CacheOptions struct {
 type builder func(f *weights.Folder, st *nn.Store) (Model, error)
 
 var families = map[string]builder{
-	"llama": newLlama,
-	"qwen3": newQwen3,
+	"gemma3":      newGemma3,
+	"gemma3_text": newGemma3,
+	"gemma4":      newGemma4,
+	"gemma4_text": newGemma4,
+	"llama":       newLlama,
+	"qwen2":       newQwen2,
+	"qwen3":       newQwen3,
+	"qwen3_5":     newQwen35,
+	"qwen3_5_moe": newQwen35,
+	"qwen3_moe":   newQwen3MoE,
 }
 
 // Families lists the model types that the core has, sorted.
@@ -54,7 +62,7 @@ func Families() []string {
 
 // Check says whether the folder's family is one that the core has.
 func Check(f *weights.Folder) error {
-	if _, ok := families[f.ModelType]; !ok {
+	if _, ok := families[weights.Family(f.ModelType)]; !ok {
 		return errs.Value("config.json: model_type %q is not supported by the core, which has %s", f.ModelType, strings.Join(Families(), ", "))
 	}
 	return nil
@@ -65,5 +73,5 @@ func Build(f *weights.Folder, st *nn.Store) (Model, error) {
 	if err := Check(f); err != nil {
 		return nil, err
 	}
-	return families[f.ModelType](f, st)
+	return families[weights.Family(f.ModelType)](f, st)
 }

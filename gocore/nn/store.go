@@ -2,6 +2,7 @@
 package nn
 
 import (
+	"slices"
 	"sort"
 
 	"axlm/gocore/errs"
@@ -18,6 +19,8 @@ type Store struct {
 	arrays  map[string]mlxc.Array // by the names in the files
 	scope   *mlxc.Scope
 	derived []mlxc.Array // made from the folder's arrays, ours to free
+	views   []mlxc.Array // of arrays above, in their memory
+	frees   []func()     // release what else layers made
 	err     error
 }
 
@@ -44,6 +47,9 @@ func (st *Store) Adopt(a mlxc.Array) mlxc.Array {
 	}
 	return a
 }
+
+// onFree makes Free call release.
+func (st *Store) onFree(release func()) { st.frees = append(st.frees, release) }
 
 // Has tells whether the folder has a tensor of that name.
 func (st *Store) Has(name string) bool { return st.folder.Has(name) }
@@ -95,7 +101,16 @@ func (st *Store) transposed(a mlxc.Array) mlxc.Array {
 	if !a.Valid() || st.Err() != nil {
 		return a
 	}
-	return st.Adopt(st.scope.Keep(st.scope.Transpose(a, 1, 0)))
+	return st.view(st.scope.Transpose(a, 1, 0))
+}
+
+// view makes the store own another look at an array that it has.
+func (st *Store) view(a mlxc.Array) mlxc.Array {
+	a = st.scope.Keep(a)
+	if a.Valid() {
+		st.views = append(st.views, a)
+	}
+	return a
 }
 
 // Embedding makes the table at path.
@@ -157,7 +172,8 @@ func (st *Store) Finish() error {
 	return st.scope.Err()
 }
 
-// Arrays are the handles that the store owns and that a model uses.
+// Arrays are the handles that the store owns and that a model uses; their bytes
+// are what the model takes in memory.
 func (st *Store) Arrays() []mlxc.Array {
 	names := make([]string, 0, len(st.folder.Tensors))
 	for name := range st.folder.Tensors {
@@ -178,8 +194,11 @@ func (st *Store) Free() {
 	for _, a := range st.arrays {
 		a.Free()
 	}
-	for _, a := range st.derived {
+	for _, a := range slices.Concat(st.derived, st.views) {
 		a.Free()
 	}
-	st.arrays, st.derived = nil, nil
+	for _, release := range st.frees {
+		release()
+	}
+	st.arrays, st.derived, st.views, st.frees = nil, nil, nil, nil
 }

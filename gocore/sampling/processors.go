@@ -11,7 +11,7 @@ import (
 
 // Penalty weighs a token's logit by its use among the last Context tokens.
 type Penalty struct {
-	Value   float64 `json:"value"` // 0 for none
+	Value   float64 `json:"value"`   // 0 for none
 	Context int     `json:"context"` // 0 for all
 }
 

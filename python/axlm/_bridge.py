@@ -303,7 +303,7 @@ def memory() -> dict[str, int]:
 
 def peak_memory() -> int:
     """Return the most bytes in use so far."""
-    return _loaded().functions.peak_memory()
+    return call(_loaded().functions.peak_memory)
 
 
 def reset_peak() -> None:

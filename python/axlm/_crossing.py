@@ -2,14 +2,16 @@
 
 An mx.array is a nanobind instance: a Python object that says, at a fixed place, how far behind its own start the C++
 array lies. The core assigns into and reads from that C++ array, so logits reach Python in 2 µs without a copy. Because
-this rests on nanobind's layout, it is checked once on an array whose contents are known; where the check fails,
-contents are copied instead.
+this rests on nanobind's layout, it is checked once on an array whose contents are known; where the check fails, the
+core assigns into a C++ array of ours, whose contents are then copied.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
+import threading
 from array import array
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -75,6 +77,9 @@ class Crossing:
     def __init__(self, probe: Callable[[int], str]) -> None:
         self._probe = probe
         self._direct: bool | None = None
+        # Zeros are a C++ array that holds nothing (an empty shared_ptr), to be assigned to like any other.
+        self._slot = (ctypes.c_uint64 * (_ARRAY_BYTES // 8))()
+        self._slot_lock = threading.Lock()
 
     @property
     def direct(self) -> bool:
@@ -83,30 +88,30 @@ class Crossing:
             self._direct = self._layout_holds()
         return self._direct
 
-    def receive(self, fill: Callable[[int], int]) -> mx.array:
+    def receive(self, fill: Callable[[int], Any]) -> mx.array:
         """Take an evaluated array from the core.
 
         Args:
-            fill: called with the address of a C++ array, it assigns the result there; called with 0, it returns the
-                address of an array that the core keeps until the next such call.
+            fill: assigns the core's array to the C++ array at the address that it is called with.
         """
         import mlx.core as mx
 
-        if self.direct:
-            result = mx.array(0)
-            fill(address(result))
-            return result
-        return self._copy(fill(0))
+        if not self.direct:
+            return self._copy(fill)
+        result = mx.array(0)
+        fill(address(result))
+        return result
 
-    def _copy(self, source: int) -> mx.array:
+    def _copy(self, fill: Callable[[int], Any]) -> mx.array:
         import mlx.core as mx
 
-        described = json.loads(self._probe(source))
-        dtype = getattr(mx, described["dtype"])
-        count = 1
-        for dim in described["shape"]:
-            count *= dim
-        raw = ctypes.string_at(described["data"], count * dtype.size) if count else b""
+        with self._slot_lock:
+            place = ctypes.addressof(self._slot)
+            fill(place)  # releases what the slot held before
+            described = json.loads(self._probe(place))
+            dtype = getattr(mx, described["dtype"])
+            size = math.prod(described["shape"]) * dtype.size
+            raw = ctypes.string_at(described["data"], size) if size else b""
         return mx.array(memoryview(raw), dtype=mx.uint8).view(dtype).reshape(described["shape"])
 
     def _layout_holds(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import statistics
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .cli_errors import UsageError
+from .cli_options import UsageError, ngram
 
 KEYS = ("prompt_tps", "generation_tps", "peak_memory")
 """What is reported: tokens per second, tokens per second, GB (10^9 bytes)."""
@@ -56,6 +57,12 @@ class Difference:
 class Engine:
     """One engine with the model loaded.
 
+    Attributes:
+        model: the engine's model.
+        config: the model's configuration.
+        load_peak: the most bytes in use while the model was loaded.
+        stats: the engine's own counters of the last run, if it keeps any.
+
     Args:
         name: shown in reports.
         load: loads the model, gives (model, tokenizer, config).
@@ -83,6 +90,7 @@ class Engine:
         self.load_peak = peak - before
         self._weights = active - before
         self._tokenizer.eos_token_ids = []  # an end token must not cut a run short
+        self.stats: dict[str, Any] | None = None
 
     def run(
         self, prompt: Sequence[int], tokens: int, prefill_step_size: int, look: Callable[[int, Any], None] | None = None
@@ -107,10 +115,11 @@ class Engine:
                 look(index, response)
         ended = time.perf_counter()
         peak = self._weights + self._memory()[1] - before
+        self.stats = getattr(response, "stats", None)
         return Trial(response.prompt_tps, response.generation_tps, peak / 1e9, ended - started)
 
 
-def axlm_engine(model: str, trust_remote_code: bool) -> Engine:
+def axlm_engine(model: str, trust_remote_code: bool, ngram: dict[str, Any] | bool) -> Engine:
     """Load ``model`` with axlm."""
     from . import _bridge
     from .generate import stream_generate
@@ -128,7 +137,7 @@ def axlm_engine(model: str, trust_remote_code: bool) -> Engine:
             tokenizer_config={"trust_remote_code": trust_remote_code},
             trust_remote_code=trust_remote_code,
         ),
-        stream_generate,
+        functools.partial(stream_generate, ngram=ngram),
         memory,
         _bridge.reset_peak,
     )
@@ -192,6 +201,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prefill-step-size", type=int, default=2048, help="prompt tokens per forward pass (default: 2048)")
     add("--delay", type=float, default=0, help="seconds to wait before each trial (default: 0)")
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the tokenizer or model")
+    add(
+        "--ngram",
+        type=ngram,
+        default=True,
+        metavar="BOOL|JSON",
+        help="n-gram speculation, or its settings (default: T)",
+    )
     add("--compare", choices=("mlx_lm",), help="measure this engine too, in alternation, and compare the tokens")
     add("--json", action="store_true", help="print one JSON object instead of lines")
 
@@ -210,7 +226,7 @@ def run(args: argparse.Namespace) -> int:
 
     from .demo import DEFAULT
 
-    ours = axlm_engine(args.model or DEFAULT, args.trust_remote_code)
+    ours = axlm_engine(args.model or DEFAULT, args.trust_remote_code, args.ngram)
     engines = [ours]
     prompt = random_prompt(ours.config, args.prompt_tokens)
     say("Running warmup..")
@@ -244,7 +260,13 @@ def make_report(
     load_peaks: dict[str, int],
     difference: Difference | None,
 ) -> dict[str, Any]:
-    """Gather everything measured in one dictionary of JSON types; README's benchmark section explains its keys."""
+    """Gather everything measured in one dictionary of JSON types.
+
+    Returns:
+        The settings; ``environment``; ``stats``, the core's counters of the last run; ``engines``: by name ``median``,
+        ``mean`` and ``trials`` of :class:`Trial`'s fields, and ``load_peak_memory`` in GB. With two engines also
+        ``ratios`` of the medians, ``tokens_equal`` and ``first_difference`` (:class:`Difference`'s fields or None).
+    """
     from .doctor import environment
 
     report: dict[str, Any] = {
@@ -253,6 +275,8 @@ def make_report(
         "generation_tokens": args.generation_tokens,
         "prefill_step_size": args.prefill_step_size,
         "num_trials": args.num_trials,
+        "ngram": args.ngram,
+        "stats": ours.stats,
         "environment": environment(),
         "engines": {},
     }

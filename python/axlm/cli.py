@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .cli_errors import UsageError
+from .cli_options import UsageError
 
 COMMANDS = {
     "generate": ("generate_command", "generate text from a prompt"),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
-from .cli_errors import UsageError
+from .cli_options import UsageError, json_object, ngram
 
 _UNSUPPORTED = {
-    "temp": 0.0,
     "max_kv_size": None,
     "prompt_cache_file": None,
     "quantize_activations": False,
@@ -36,15 +34,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-p", "--prompt", default="hello", help="the user's message; - reads it from stdin (default: hello)")
     add("--prefill-response", metavar="TEXT", help="how the answer begins; the model goes on from there")
     add("-m", "--max-tokens", type=int, default=100, help="how many tokens to generate, -1: no limit (default: 100)")
-    add("--temp", type=float, default=0.0, help="sampling temperature; only 0 (greedy) is supported yet")
-    sampling = "; matters only with --temp"
-    add("--top-p", type=float, default=1.0, help="sample from the likeliest tokens of this probability" + sampling)
-    add("--min-p", type=float, default=0.0, help="drop tokens below this part of the best" + sampling)
-    add("--top-k", type=int, default=0, help="sample from so many tokens" + sampling)
-    add("--xtc-probability", type=float, default=0.0, help="how often XTC is applied" + sampling)
-    add("--xtc-threshold", type=float, default=0.1, help="XTC's threshold" + sampling)
-    add("--min-tokens-to-keep", type=int, default=1, help="how many tokens min-p keeps" + sampling)
+    add("--temp", type=float, default=0.0, help="sampling temperature; 0 takes the likeliest token (default: 0)")
+    add("--top-p", type=float, default=1.0, help="sample from the likeliest tokens that sum to this probability")
+    add("--min-p", type=float, default=0.0, help="drop tokens whose probability is below this part of the best")
+    add("--top-k", type=int, default=0, help="sample from so many of the likeliest tokens")
+    add("--xtc-probability", type=float, default=0.0, help="how often XTC drops the likeliest tokens")
+    add("--xtc-threshold", type=float, default=0.1, help="how likely the tokens are that XTC drops (default: 0.1)")
+    add("--min-tokens-to-keep", type=int, default=1, help="how many tokens --min-p keeps at least (default: 1)")
     add("--seed", type=int, help="seed of MLX's random numbers")
+    add(
+        "--ngram",
+        type=ngram,
+        default=True,
+        metavar="BOOL|JSON",
+        help="n-gram speculation, or its settings (default: T)",
+    )
     add("--ignore-chat-template", action="store_true", help="take the prompt as it is")
     add("--use-default-chat-template", action="store_true", help="accepted for mlx_lm's sake; changes nothing")
     add("--chat-template-config", metavar="JSON", help="further arguments of the chat template, as a JSON object")
@@ -65,10 +69,11 @@ def run(args: argparse.Namespace) -> int:
     for name, neutral in _UNSUPPORTED.items():
         if getattr(args, name) != neutral:
             raise UsageError(f"--{name.replace('_', '-')} is not supported yet: leave it at {neutral}")
-    template_options = _json_object("--chat-template-config", args.chat_template_config)
+    template_options = json_object("--chat-template-config", args.chat_template_config or "{}")
 
     from .demo import DEFAULT
     from .generate import generate
+    from .sample_utils import make_sampler
     from .utils import load
 
     model, tokenizer = load(
@@ -89,20 +94,21 @@ def run(args: argparse.Namespace) -> int:
         verbose=args.verbose,
         max_tokens=args.max_tokens,
         prefill_step_size=args.prefill_step_size,
+        ngram=args.ngram,
+        sampler=make_sampler(
+            args.temp,
+            args.top_p,
+            args.min_p,
+            args.min_tokens_to_keep,
+            top_k=args.top_k,
+            xtc_probability=args.xtc_probability,
+            xtc_threshold=args.xtc_threshold,
+            xtc_special_tokens=[*tokenizer.encode("\n"), *tokenizer.eos_token_ids],
+        ),
     )
     if not args.verbose:
         print(text)
     return 0
-
-
-def _json_object(option: str, text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if text is not None else {}
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{option} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{option} must be a JSON object, not {text}")
-    return value
 
 
 def _prompt_ids(tokenizer: Any, args: argparse.Namespace, template_options: dict[str, Any]) -> list[int]:

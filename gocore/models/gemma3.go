@@ -1,0 +1,155 @@
+package models
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"axlm/gocore/kvcache"
+	"axlm/gocore/nn"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// gemma3 is the text model of the gemma3 family: layers of sliding attention
+// with one of full attention after each few, and norms before and after every
+// part, whose weights are stored as their difference from 1.
+type gemma3 struct {
+	embed   *nn.Embedding
+	scale   float32 // on embeddings, as bfloat16 rounds it
+	layers  []gemma3Layer
+	windows []int
+	norm    *nn.RMSNorm
+	head    *nn.Linear // nil when the embedding is the head
+}
+
+type gemma3Layer struct {
+	inputNorm, attentionNorm *nn.RMSNorm
+	mlpInputNorm, mlpNorm    *nn.RMSNorm
+	attention                *nn.SelfAttention
+	mlp                      *nn.GatedMLP
+}
+
+// newGemma3 builds gemma3, whose text parameters and weights are nested, and
+// gemma3_text, whose are not.
+func newGemma3(f *weights.Folder, st *nn.Store) (Model, error) {
+	d, err := f.Describe()
+	if err != nil {
+		return nil, err
+	}
+	c, prefix := f.Config.Reader(), ""
+	if d.Family == "gemma3" {
+		c, prefix = c.Map("text_config"), "language_model."
+		st.Ignore(func(name string) bool {
+			return strings.HasPrefix(name, "vision_tower.") || strings.HasPrefix(name, "multi_modal_projector.")
+		})
+	}
+	scale := float32(math.Pow(c.FloatOr("query_pre_attn_scalar", 256), -0.5))
+	ropes := gemma3Ropes(st, d, c)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	size, at := d.Dimensions, prefix+"model."
+	m := &gemma3{
+		embed: st.Embedding(at+"embed_tokens", size.Vocab, size.Hidden),
+		scale: float32(math.Sqrt(float64(size.Hidden))), windows: windows(d),
+		norm: st.RMSNormFromOne(at+"norm", size.Hidden, size.NormEps),
+		head: newHead(st, prefix, d),
+	}
+	geglu := st.FuseGate(nn.GeGLU)
+	for i := 0; i < size.Layers && st.Err() == nil; i++ {
+		l := newGemma3Layer(st, fmt.Sprintf("%slayers.%d.", at, i), size)
+		l.attention.RoPE, l.attention.Scale, l.mlp.Act = ropes[d.LayerTypes[i]], scale, geglu
+		m.layers = append(m.layers, l)
+	}
+	return m, st.Err()
+}
+
+// newGemma3Layer makes the layer whose weights begin with at.
+func newGemma3Layer(st *nn.Store, at string, d weights.Dimensions) gemma3Layer {
+	norm := func(name string) *nn.RMSNorm { return st.RMSNormFromOne(at+name, d.Hidden, d.NormEps) }
+	linear := func(name string, in, out int) *nn.Linear { return st.Linear(at+name, in, out, false) }
+	return gemma3Layer{
+		inputNorm: norm("input_layernorm"), attentionNorm: norm("post_attention_layernorm"),
+		mlpInputNorm: norm("pre_feedforward_layernorm"), mlpNorm: norm("post_feedforward_layernorm"),
+		attention: &nn.SelfAttention{
+			Q:     linear("self_attn.q_proj", d.Hidden, d.Heads*d.HeadDim),
+			K:     linear("self_attn.k_proj", d.Hidden, d.KVHeads*d.HeadDim),
+			V:     linear("self_attn.v_proj", d.Hidden, d.KVHeads*d.HeadDim),
+			O:     linear("self_attn.o_proj", d.Heads*d.HeadDim, d.Hidden),
+			QNorm: st.RMSNormFromOne(at+"self_attn.q_norm", d.HeadDim, d.NormEps),
+			KNorm: st.RMSNormFromOne(at+"self_attn.k_norm", d.HeadDim, d.NormEps),
+			Heads: d.Heads, KVHeads: d.KVHeads,
+		},
+		mlp: &nn.GatedMLP{
+			Gate: linear("mlp.gate_proj", d.Hidden, d.Intermediate),
+			Up:   linear("mlp.up_proj", d.Hidden, d.Intermediate),
+			Down: linear("mlp.down_proj", d.Intermediate, d.Hidden),
+		},
+	}
+}
+
+// gemma3Ropes makes the rotary embedding of each kind of layer; scaling is for
+// the full ones.
+func gemma3Ropes(st *nn.Store, d *weights.Description, c weights.Reader) map[string]*nn.RoPE {
+	ropes := map[string]*nn.RoPE{}
+	for kind, rope := range d.Rope {
+		config := nn.RoPEConfig{Dims: rope.Dims, Base: rope.Theta, MaxLength: d.Dimensions.MaxPositions}
+		if kind == weights.FullAttention && c.Has("rope_scaling") {
+			config.Scaling = c.Map("rope_scaling").Config()
+		}
+		ropes[kind] = st.RoPE(config)
+	}
+	return ropes
+}
+
+func (m *gemma3) VocabSize() int { return m.embed.Vocab }
+
+func (m *gemma3) Layers() int { return len(m.layers) }
+
+func (m *gemma3) NewCache(o CacheOptions) *kvcache.Cache {
+	c := &kvcache.Cache{}
+	for _, window := range m.windows {
+		c.Layers = append(c.Layers, newAttention(window, o))
+	}
+	return c
+}
+
+func (m *gemma3) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+	h := m.embed.Forward(s, ids)
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	dt := h.DType()
+	h = s.Multiply(h, s.AsType(s.Scalar(m.scale, mlxc.BFloat16), dt))
+	masks := maskSet{rows: ids.Dim(1), dt: dt}
+	for i := range m.layers {
+		l, state := &m.layers[i], cache.Layers[i].(kvcache.Attention)
+		a := l.attention.Forward(s, l.inputNorm.Forward(s, h), masks.of(s, state), state)
+		h = addWithin(s, h, l.attentionNorm.Forward(s, a), dt)
+		h = addWithin(s, h, l.mlpNorm.Forward(s, l.mlp.Forward(s, l.mlpInputNorm.Forward(s, h))), dt)
+		if s.Err() != nil {
+			return mlxc.Array{}
+		}
+	}
+	if rows == 0 {
+		return h
+	}
+	h = m.norm.Forward(s, lastRows(s, h, rows))
+	if m.head == nil {
+		return m.embed.AsLinear(s, h)
+	}
+	return m.head.Forward(s, h)
+}
+
+// addWithin is x + y; in float16, which the family's activations outgrow, it
+// stops at the greatest number instead of infinity.
+func addWithin(s *mlxc.Scope, x, y mlxc.Array, dt mlxc.DType) mlxc.Array {
+	if dt != mlxc.Float16 {
+		return s.Add(x, y)
+	}
+	const greatest = 65504
+	sum := s.Add(s.AsType(x, mlxc.Float32), s.AsType(y, mlxc.Float32))
+	sum = s.Clip(sum, s.Scalar(-greatest, mlxc.Float32), s.Scalar(greatest, mlxc.Float32))
+	return s.AsType(sum, mlxc.Float16)
+}

@@ -1,0 +1,278 @@
+package models
+
+import (
+	"fmt"
+	"math"
+
+	"axlm/gocore/kvcache"
+	"axlm/gocore/nn"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// gemma4 is the text model of the gemma4 family: layers of sliding and of full
+// attention with head sizes of their own, the last of which attend to keys and
+// values of earlier ones; embeddings that every layer gets anew; experts beside
+// the dense feed-forward in the large configurations.
+type gemma4 struct {
+	embed    *nn.Embedding
+	scale    float32 // on embeddings
+	perLayer *perLayerInputs
+	layers   []gemma4Layer
+	windows  []int // of the layers that hold keys and values, the first ones
+	norm     *nn.RMSNorm
+	head     *nn.Linear // nil when the embedding is the head
+	cap      nn.Elementwise
+}
+
+// perLayerInputs make each layer's own input from the token ids and their
+// embeddings.
+type perLayerInputs struct {
+	embed      *nn.Embedding // [vocab, layers·size]
+	projection *nn.Linear
+	norm       *nn.RMSNorm
+	layers     int
+	size       int
+	hidden     int
+}
+
+// gemma4Parts is what the layers are built from.
+type gemma4Parts struct {
+	st     *nn.Store
+	d      *weights.Description
+	at     string              // prefix of the text model's weights
+	ropes  map[string]*nn.RoPE // by kind of layer
+	wide   bool                // layers that share keys and values have twice the inner size
+	geglu  func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
+	values *nn.RMSNorm // normalises values, without a weight
+}
+
+// newGemma4 builds gemma4, whose text parameters and weights are nested, and
+// gemma4_text, whose are not.
+func newGemma4(f *weights.Folder, st *nn.Store) (Model, error) {
+	d, err := f.Describe()
+	if err != nil {
+		return nil, err
+	}
+	c, prefix := f.Config.Reader(), ""
+	if d.Family == "gemma4" {
+		c, prefix = c.Map("text_config"), "language_model."
+	}
+	if err := f.Rename(gemma4Names(d)); err != nil {
+		return nil, err
+	}
+	p := gemma4Parts{
+		st: st, d: d, at: prefix + "model.", wide: c.BoolOr("use_double_wide_mlp", true),
+		geglu: st.FuseGate(nn.GeGLU), values: &nn.RMSNorm{Eps: float32(d.Dimensions.NormEps)},
+	}
+	p.ropes = gemma4Ropes(st, d, c)
+	if d.MoE == nil && c.BoolOr("enable_moe_block", false) {
+		c.Fail(c.Config().Wrong("num_experts", "a positive integer, because enable_moe_block is set"))
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	m := &gemma4{
+		embed: st.Embedding(p.at+"embed_tokens", d.Dimensions.Vocab, d.Dimensions.Hidden),
+		scale: float32(math.Sqrt(float64(d.Dimensions.Hidden))),
+		norm:  st.RMSNorm(p.at+"norm", d.Dimensions.Hidden, d.Dimensions.NormEps),
+	}
+	if d.Dimensions.PerLayer > 0 {
+		m.perLayer = p.perLayerInputs()
+	}
+	own := d.Dimensions.Layers
+	if d.KVSharing != nil {
+		own -= d.KVSharing.SharedLayers
+	}
+	m.windows = windows(d)[:own]
+	for i := 0; i < d.Dimensions.Layers && st.Err() == nil; i++ {
+		m.layers = append(m.layers, p.layer(i, own))
+	}
+	m.head = newHead(st, prefix, d)
+	if limit := d.Dimensions.FinalSoftcap; limit != 0 {
+		m.cap = st.Fuse(func(s *mlxc.Scope, in ...mlxc.Array) mlxc.Array { return nn.SoftCap(s, in[0], float32(limit)) })
+	}
+	return m, st.Err()
+}
+
+// newHead is the output head; nil when the embedding serves, and then a head
+// that the folder has all the same is ignored.
+func newHead(st *nn.Store, prefix string, d *weights.Description) *nn.Linear {
+	if !d.TiedEmbeddings {
+		return st.Linear(prefix+"lm_head", d.Dimensions.Hidden, d.Dimensions.Vocab, false)
+	}
+	st.Ignore(func(name string) bool {
+		path, _ := weights.SplitName(name)
+		return path == prefix+"lm_head"
+	})
+	return nil
+}
+
+// gemma4Ropes makes the rotary embedding of each kind of layer. Without
+// parameters the full layers turn a quarter of their features.
+func gemma4Ropes(st *nn.Store, d *weights.Description, c weights.Reader) map[string]*nn.RoPE {
+	parameters := c.Map("rope_parameters")
+	traditional := c.BoolOr("rope_traditional", false)
+	ropes := map[string]*nn.RoPE{}
+	for kind, rope := range d.Rope {
+		config := nn.RoPEConfig{Dims: rope.Dims, Base: rope.Theta, Traditional: traditional, MaxLength: d.Dimensions.MaxPositions}
+		switch {
+		case parameters.Has(kind):
+			config.Scaling = parameters.Map(kind).Config()
+		case len(rope.Scaling) > 0:
+			config.Scaling = quarterRotation()
+		}
+		ropes[kind] = st.RoPE(config)
+	}
+	return ropes
+}
+
+func quarterRotation() *weights.Config {
+	c, err := weights.ParseConfig("config.json", []byte(`{"rope_type": "proportional", "partial_rotary_factor": 0.25}`))
+	if err != nil {
+		panic(err) // the text above is JSON
+	}
+	return c
+}
+
+func (p *gemma4Parts) perLayerInputs() *perLayerInputs {
+	d := p.d.Dimensions
+	return &perLayerInputs{
+		embed:      p.st.Embedding(p.at+"embed_tokens_per_layer", d.PerLayerVocab, d.Layers*d.PerLayer),
+		projection: p.st.Linear(p.at+"per_layer_model_projection", d.Hidden, d.Layers*d.PerLayer, false),
+		norm:       p.st.RMSNorm(p.at+"per_layer_projection_norm", d.PerLayer, d.NormEps),
+		layers:     d.Layers, size: d.PerLayer, hidden: d.Hidden,
+	}
+}
+
+// layer builds layer i, of which the first own have keys and values.
+func (p *gemma4Parts) layer(i, own int) gemma4Layer {
+	st, d := p.st, p.d.Dimensions
+	at := fmt.Sprintf("%slayers.%d.", p.at, i)
+	norm := func(name string) *nn.RMSNorm { return st.RMSNorm(at+name, d.Hidden, d.NormEps) }
+	inner := d.Intermediate
+	if p.wide && i >= own && own > 0 {
+		inner *= 2
+	}
+	l := gemma4Layer{
+		attention: p.attention(at+"self_attn.", i, own),
+		mlp:       p.mlp(at+"mlp.", inner),
+		inputNorm: norm("input_layernorm"), attentionNorm: norm("post_attention_layernorm"),
+		mlpInputNorm: norm("pre_feedforward_layernorm"), mlpNorm: norm("post_feedforward_layernorm"),
+		scalar: st.Tensor(at+"layer_scalar", 1),
+	}
+	if p.d.MoE != nil {
+		l.experts = p.experts(at)
+		l.denseNorm = norm("post_feedforward_layernorm_1")
+		l.expertsInputNorm, l.expertsNorm = norm("pre_feedforward_layernorm_2"), norm("post_feedforward_layernorm_2")
+	}
+	if d.PerLayer > 0 {
+		l.gate = st.Linear(at+"per_layer_input_gate", d.Hidden, d.PerLayer, false)
+		l.projection = st.Linear(at+"per_layer_projection", d.PerLayer, d.Hidden, false)
+		l.projectionNorm = norm("post_per_layer_input_norm")
+		l.geglu = p.geglu
+	}
+	return l
+}
+
+func (p *gemma4Parts) mlp(at string, inner int) *nn.GatedMLP {
+	hidden := p.d.Dimensions.Hidden
+	return &nn.GatedMLP{
+		Gate: p.st.Linear(at+"gate_proj", hidden, inner, false),
+		Up:   p.st.Linear(at+"up_proj", hidden, inner, false),
+		Down: p.st.Linear(at+"down_proj", inner, hidden, false),
+		Act:  p.geglu,
+	}
+}
+
+func (p *gemma4Parts) attention(at string, i, own int) gemma4Attention {
+	st, d := p.st, p.d.Dimensions
+	kind := p.d.LayerTypes[i]
+	size, kvHeads := d.HeadDim, d.KVHeads
+	if kind == weights.FullAttention {
+		if d.GlobalHeadDim > 0 {
+			size = d.GlobalHeadDim
+		}
+		if d.KeyIsValue && d.GlobalKVHeads > 0 {
+			kvHeads = d.GlobalKVHeads
+		}
+	}
+	a := gemma4Attention{
+		heads: d.Heads, kvHeads: kvHeads, source: i, rope: p.ropes[kind],
+		q:     st.Linear(at+"q_proj", d.Hidden, d.Heads*size, false),
+		o:     st.Linear(at+"o_proj", d.Heads*size, d.Hidden, false),
+		qNorm: st.RMSNorm(at+"q_norm", size, d.NormEps),
+	}
+	if i >= own {
+		a.source = p.d.KVSharing.Sources[i]
+		return a
+	}
+	a.k = st.Linear(at+"k_proj", d.Hidden, kvHeads*size, false)
+	a.kNorm, a.vNorm = st.RMSNorm(at+"k_norm", size, d.NormEps), p.values
+	if !d.KeyIsValue || kind != weights.FullAttention {
+		a.v = st.Linear(at+"v_proj", d.Hidden, kvHeads*size, false)
+	}
+	return a
+}
+
+func (m *gemma4) VocabSize() int { return m.embed.Vocab }
+
+func (m *gemma4) Layers() int { return len(m.layers) }
+
+func (m *gemma4) NewCache(o CacheOptions) *kvcache.Cache {
+	c := &kvcache.Cache{}
+	for _, window := range m.windows {
+		c.Layers = append(c.Layers, newAttention(window, o))
+	}
+	return c
+}
+
+func (m *gemma4) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+	h := m.embed.Forward(s, ids)
+	h = s.Multiply(h, s.ScalarLike(h, m.scale))
+	var inputs []mlxc.Array
+	if m.perLayer != nil {
+		inputs = m.perLayer.forward(s, ids, h)
+	}
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	pass := gemma4Pass{masks: maskSet{rows: ids.Dim(1), dt: h.DType()}, seen: make([]attended, len(m.windows))}
+	for i := range m.layers {
+		if i == len(m.windows) && rows == 0 {
+			break // what follows leaves nothing in the cache
+		}
+		var input mlxc.Array
+		if inputs != nil {
+			input = inputs[i]
+		}
+		h = m.layers[i].forward(s, h, input, &pass, cache)
+		if s.Err() != nil {
+			return mlxc.Array{}
+		}
+	}
+	if rows == 0 {
+		return h
+	}
+	h = m.norm.Forward(s, lastRows(s, h, rows))
+	if m.head == nil {
+		h = m.embed.AsLinear(s, h)
+	} else {
+		h = m.head.Forward(s, h)
+	}
+	if m.cap != nil {
+		h = m.cap(s, h)
+	}
+	return h
+}
+
+// forward makes each layer's input, [B, L, size], of ids [B, L] and their
+// scaled embeddings h.
+func (p *perLayerInputs) forward(s *mlxc.Scope, ids, h mlxc.Array) []mlxc.Array {
+	scaled := func(x mlxc.Array, by float64) mlxc.Array { return s.Multiply(x, s.ScalarLike(x, float32(by))) }
+	tokens := scaled(p.embed.Forward(s, ids), math.Sqrt(float64(p.size)))
+	context := scaled(p.projection.Forward(s, h), 1/math.Sqrt(float64(p.hidden)))
+	context = p.norm.Forward(s, s.Unflatten(context, -1, p.layers, p.size))
+	sum := scaled(s.Add(s.Flatten(context, -2, -1), tokens), math.Sqrt(0.5))
+	return s.Split(sum, p.layers, -1)
+}

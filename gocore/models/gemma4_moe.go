@@ -1,0 +1,62 @@
+package models
+
+import (
+	"math"
+
+	"axlm/gocore/nn"
+	"axlm/mlxc"
+)
+
+// gemma4Experts are a layer's experts and what chooses among them. The router
+// normalises its input by itself, and softmax runs over the chosen experts
+// only.
+type gemma4Experts struct {
+	norm     *nn.RMSNorm // weighted by the router's scale
+	router   *nn.Linear
+	perToken int
+	scales   mlxc.Array // [experts], on the weights of the chosen
+	glu      *nn.SwitchGLU
+}
+
+// experts builds those of the layer whose weights begin with at.
+func (p *gemma4Parts) experts(at string) *gemma4Experts {
+	st, d, moe := p.st, p.d.Dimensions, p.d.MoE
+	e := &gemma4Experts{
+		norm:     &nn.RMSNorm{Weight: p.routerScale(at + "router.scale"), Eps: float32(d.NormEps)},
+		router:   st.Linear(at+"router.proj", d.Hidden, moe.Experts, false),
+		perToken: moe.PerToken,
+		scales:   st.Tensor(at+"router.per_expert_scale", moe.Experts),
+	}
+	// Published checkpoints hold gate and up in one tensor.
+	if joined := at + "experts.gate_up_proj"; st.Has(joined) {
+		e.glu = st.JoinedSwitchGLU(joined, at+"experts.switch_glu.down_proj.weight", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
+	} else {
+		e.glu = st.SwitchGLU(at+"experts.switch_glu.", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
+	}
+	return e
+}
+
+// routerScale is the weight of the router's norm: its scale over √hidden.
+func (p *gemma4Parts) routerScale(name string) mlxc.Array {
+	hidden := p.d.Dimensions.Hidden
+	scale := p.st.Tensor(name, hidden)
+	if p.st.Err() != nil {
+		return mlxc.Array{}
+	}
+	s := p.st.Scope()
+	return p.st.Adopt(s.Keep(s.Multiply(scale, s.ScalarLike(scale, float32(1/math.Sqrt(float64(hidden)))))))
+}
+
+// forward chooses the experts by h and runs them on x, both [B, L, dim].
+func (e *gemma4Experts) forward(s *mlxc.Scope, h, x mlxc.Array) mlxc.Array {
+	scores := e.router.Forward(s, e.norm.Forward(s, h))
+	order := s.ArgPartition(scores, -e.perToken, -1)
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	b, l, n := order.Dim(0), order.Dim(1), order.Dim(2)
+	chosen := s.Slice(order, []int{0, 0, n - e.perToken}, []int{b, l, n})
+	weights := s.Softmax(s.TakeAlongAxis(scores, chosen, -1), -1, false)
+	weights = s.Multiply(weights, s.Take(e.scales, chosen, 0))
+	return nn.WeighExperts(s, e.glu.Forward(s, x, chosen), weights)
+}

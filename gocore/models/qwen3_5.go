@@ -1,0 +1,222 @@
+package models
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"axlm/gocore/kvcache"
+	"axlm/gocore/nn"
+	"axlm/gocore/weights"
+	"axlm/mlxc"
+)
+
+// qwen35 is the text model of the qwen3_5 families: gated delta layers, with
+// gated full attention in every few, and an MLP or experts in each.
+type qwen35 struct {
+	embed  *nn.Embedding
+	blocks []qwen35Block
+	norm   *nn.RMSNorm
+	head   *nn.Linear // nil when the embedding is the head
+}
+
+// qwen35Block has one of attention and linear.
+type qwen35Block struct {
+	inputNorm, postNorm *nn.RMSNorm
+	attention           *nn.GatedAttention
+	linear              *nn.GatedDeltaNet
+	mlp                 feedForward
+}
+
+// newQwen35 builds qwen3_5 and qwen3_5_moe: dense and experts are told apart by
+// the config, not by the name.
+func newQwen35(f *weights.Folder, st *nn.Store) (Model, error) {
+	d, err := f.Describe()
+	if err != nil {
+		return nil, err
+	}
+	c := f.Config.Reader()
+	if c.Has("text_config") {
+		c = c.Map("text_config")
+	}
+	if err := f.Rename(qwen35Name); err != nil {
+		return nil, err
+	}
+	p := qwen35Parts{st: st, d: d, bias: c.BoolOr("attention_bias", false), act: st.FuseGate(nn.SwiGLU)}
+	if c.Err() != nil {
+		return nil, c.Err()
+	}
+	p.published = p.isPublished(f)
+	p.rope = qwen35Rope(st, d, c)
+	if l := d.LinearAttention; l != nil {
+		p.delta = st.DeltaParts(nn.DeltaDims{
+			KeyHeads: l.KeyHeads, ValueHeads: l.ValueHeads, KeySize: l.KeyDim, ValueSize: l.ValueDim, Width: l.ConvKernel,
+		})
+	}
+	p.gate = st.FuseGate(nn.SigmoidGate)
+	m := &qwen35{
+		embed: st.Embedding(qwen35Prefix+"model.embed_tokens", d.Dimensions.Vocab, d.Dimensions.Hidden),
+		norm:  p.norm(qwen35Prefix+"model.norm", d.Dimensions.Hidden),
+	}
+	for i := 0; i < d.Dimensions.Layers && st.Err() == nil; i++ {
+		m.blocks = append(m.blocks, p.block(i))
+	}
+	m.head = newHead(st, qwen35Prefix, d)
+	return m, st.Err()
+}
+
+const qwen35Prefix = "language_model."
+
+// qwen35Name maps a tensor's name as published to mlx_lm's, and drops what the
+// text model has no use for: the vision tower and the draft head.
+func qwen35Name(name string) (string, bool) {
+	switch {
+	case strings.HasPrefix(name, "vision_tower"), strings.HasPrefix(name, "model.visual"), strings.Contains(name, "mtp."):
+		return "", false
+	case strings.HasPrefix(name, "model.language_model"):
+		return strings.Replace(name, "model.language_model", qwen35Prefix+"model", 1), true
+	case strings.HasPrefix(name, qwen35Prefix):
+		return name, true
+	}
+	return qwen35Prefix + name, true
+}
+
+// qwen35Rope is the rotary embedding of the full attention layers; nil where
+// there are none.
+func qwen35Rope(st *nn.Store, d *weights.Description, c weights.Reader) *nn.RoPE {
+	rope, ok := d.Rope[weights.FullAttention]
+	if !ok {
+		return nil
+	}
+	config := nn.RoPEConfig{Dims: rope.Dims, Base: rope.Theta, MaxLength: d.Dimensions.MaxPositions}
+	if c.Has("rope_parameters") {
+		config.Scaling = c.Map("rope_parameters").Config()
+	}
+	st.Fail(c.Err())
+	return st.RoPE(config)
+}
+
+// qwen35Parts is what the layers are built from.
+type qwen35Parts struct {
+	st        *nn.Store
+	d         *weights.Description
+	bias      bool // of full attention's projections
+	published bool // weights as published, not as mlx_lm converts them
+	rope      *nn.RoPE
+	delta     *nn.DeltaParts
+	act, gate func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
+}
+
+// isPublished tells a checkpoint as published by its convolutions, as mlx_lm
+// does; then its norms are stored as differences from 1.
+func (p *qwen35Parts) isPublished(f *weights.Folder) bool {
+	for name := range f.Tensors {
+		if strings.Contains(name, "conv1d.weight") && p.st.PublishedDepthwise(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *qwen35Parts) norm(path string, dim int) *nn.RMSNorm {
+	if p.published {
+		return p.st.RMSNormFromOne(path, dim, p.d.Dimensions.NormEps)
+	}
+	return p.st.RMSNorm(path, dim, p.d.Dimensions.NormEps)
+}
+
+func (p *qwen35Parts) block(layer int) qwen35Block {
+	st, size := p.st, p.d.Dimensions
+	at := fmt.Sprintf("%smodel.layers.%d.", qwen35Prefix, layer)
+	b := qwen35Block{
+		inputNorm: p.norm(at+"input_layernorm", size.Hidden),
+		postNorm:  p.norm(at+"post_attention_layernorm", size.Hidden),
+	}
+	if p.d.LayerTypes[layer] == weights.FullAttention {
+		b.attention = p.attention(at + "self_attn.")
+	} else {
+		b.linear = st.GatedDeltaNet(at+"linear_attn.", size.Hidden, size.NormEps, p.delta)
+	}
+	if p.d.MoE != nil {
+		b.mlp = sparseMoE(st, at+"mlp.", size.Hidden, p.d.MoE, p.act)
+	} else {
+		b.mlp = gatedMLP(st, at+"mlp.", size.Hidden, size.Intermediate, false, p.act)
+	}
+	return b
+}
+
+func (p *qwen35Parts) attention(path string) *nn.GatedAttention {
+	st, size := p.st, p.d.Dimensions
+	return &nn.GatedAttention{
+		SelfAttention: nn.SelfAttention{
+			Q:     st.Linear(path+"q_proj", size.Hidden, 2*size.Heads*size.HeadDim, p.bias),
+			K:     st.Linear(path+"k_proj", size.Hidden, size.KVHeads*size.HeadDim, p.bias),
+			V:     st.Linear(path+"v_proj", size.Hidden, size.KVHeads*size.HeadDim, p.bias),
+			O:     st.Linear(path+"o_proj", size.Heads*size.HeadDim, size.Hidden, p.bias),
+			QNorm: p.norm(path+"q_norm", size.HeadDim), KNorm: p.norm(path+"k_norm", size.HeadDim),
+			RoPE: p.rope, Heads: size.Heads, KVHeads: size.KVHeads, Scale: float32(1 / math.Sqrt(float64(size.HeadDim))),
+		},
+		Gate: p.gate,
+	}
+}
+
+func (m *qwen35) VocabSize() int { return m.embed.Vocab }
+
+func (m *qwen35) Layers() int { return len(m.blocks) }
+
+// Recurrent tells whether going back costs a computation: then drafts should
+// be surer.
+func (m *qwen35) Recurrent() bool {
+	for i := range m.blocks {
+		if m.blocks[i].linear != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *qwen35) NewCache(o CacheOptions) *kvcache.Cache {
+	c := &kvcache.Cache{}
+	for i := range m.blocks {
+		if l := m.blocks[i].linear; l != nil {
+			c.Layers = append(c.Layers, l.NewState())
+		} else {
+			c.Layers = append(c.Layers, newAttention(0, o))
+		}
+	}
+	return c
+}
+
+func (m *qwen35) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+	h := m.embed.Forward(s, ids)
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	masks := maskSet{rows: ids.Dim(1), dt: h.DType()}
+	for i := range m.blocks {
+		h = m.blocks[i].forward(s, h, &masks, cache.Layers[i])
+		if s.Err() != nil {
+			return mlxc.Array{}
+		}
+	}
+	if rows == 0 {
+		return h
+	}
+	h = m.norm.Forward(s, lastRows(s, h, rows))
+	if m.head == nil {
+		return m.embed.AsLinear(s, h)
+	}
+	return m.head.Forward(s, h)
+}
+
+func (b *qwen35Block) forward(s *mlxc.Scope, h mlxc.Array, masks *maskSet, state kvcache.Layer) mlxc.Array {
+	x := b.inputNorm.Forward(s, h)
+	if b.linear != nil {
+		x = b.linear.Forward(s, x, state.(*kvcache.Recurrent))
+	} else {
+		state := state.(kvcache.Attention)
+		x = b.attention.Forward(s, x, masks.of(s, state), state)
+	}
+	h = s.Add(h, x)
+	return s.Add(h, b.mlp.Forward(s, b.postNorm.Forward(s, h)))
+}

@@ -1,0 +1,80 @@
+"""mlx_lm in the same process, as the judge of what axlm generates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import axlm
+import mlx.core as mx
+import mlx_lm
+from axlm.model import Model
+
+NEAR_TIE = 0.05
+"""Below this lead of the best logit over the next, bf16 and quantised runs may rightly choose differently."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What mlx_lm generates greedily: ids, and at each the lead of its logit over the next best."""
+
+    ids: list[int]
+    margins: list[float]
+
+
+@functools.lru_cache(maxsize=4)
+def theirs(folder: Path) -> tuple[Any, Any]:
+    """mlx_lm's (model, tokenizer)."""
+    return mlx_lm.load(str(folder))
+
+
+@functools.lru_cache(maxsize=4)
+def ours(folder: Path) -> tuple[Model, Any]:
+    """axlm's (model, tokenizer)."""
+    return axlm.load(folder)
+
+
+@functools.lru_cache(maxsize=64)
+def _reference(folder: Path, prompt: tuple[int, ...], tokens: int) -> Reference:
+    from mlx_lm.generate import generate_step
+
+    model, _ = theirs(folder)
+    ids, best = [], []
+    for token, logprobs in generate_step(mx.array(prompt), model, max_tokens=tokens):
+        ids.append(int(token))
+        best.append(mx.topk(logprobs.astype(mx.float32), 2))
+    pairs = mx.stack(best)
+    return Reference(ids, mx.abs(pairs[:, 0] - pairs[:, 1]).tolist())
+
+
+def reference(folder: Path, prompt: Sequence[int], tokens: int) -> Reference:
+    """Generate with mlx_lm, past end tokens."""
+    return _reference(folder, tuple(prompt), tokens)
+
+
+def generated(model: Model, prompt: Sequence[int], tokens: int, **options: Any) -> list[int]:
+    """Generate with axlm, past end tokens; plainly unless ``ngram`` says otherwise."""
+    options.setdefault("ngram", False)
+    return [token for token, _ in axlm.generate_step(list(prompt), model, max_tokens=tokens, **options)]
+
+
+def first_difference(ids: Sequence[int], expected: Sequence[int]) -> int | None:
+    """The index of the first token that differs or is missing."""
+    for index in range(max(len(ids), len(expected))):
+        if list(ids[index : index + 1]) != list(expected[index : index + 1]):
+            return index
+    return None
+
+
+def check_near(ids: Sequence[int], expected: Reference, what: str) -> None:
+    """Demand equal ids, or a first difference where mlx_lm's own choice was a near-tie; such a one is printed."""
+    at = first_difference(ids, expected.ids)
+    if at is None:
+        return
+    assert at < min(len(ids), len(expected.ids)), f"{what}: {len(ids)} tokens instead of {len(expected.ids)}"
+    margin = expected.margins[at]
+    print(f"{what}: token {at} is {ids[at]}, mlx_lm has {expected.ids[at]} with a margin of {margin:.4f}")
+    assert margin < NEAR_TIE, f"{what}: token {at} is {ids[at]} instead of {expected.ids[at]}, ahead by {margin:.4f}"
