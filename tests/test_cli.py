@@ -260,7 +260,7 @@ class FakeEngine:
         self.name, self.speed, self.tokens = name, speed, tokens
         self.config = {"vocab_size": 100}
         self.load_peak = 10**9
-        self.stats = {"generated_tokens": 3}
+        self.stats = {"speculation": {"accepted": 1, "drafted": 2, "draft_steps": 3, "steps": 4}}
         self.model = type("Model", (), {"path": Path("/models/m")})()
         self.runs: list[tuple[int, int, int]] = []
 
@@ -300,7 +300,8 @@ def test_a_benchmark_prints_trials_and_averages(
     assert lines[1] == "Timing with prompt_tokens=16, generation_tokens=3, batch_size=1."
     figures = "prompt_tps=60.000, generation_tps=30.000, peak_memory=1.500"
     assert lines[2:5] == [f"Trial {number}:  {figures}, total_time=0.100" for number in (1, 2, 3)]
-    assert lines[5:] == [f"Averages: {figures}"]
+    speculation = "Speculation: 1 of 2 drafts accepted, in 3 of 4 steps"
+    assert lines[5:] == [speculation, f"Averages: {figures}"]
     assert engines["axlm"].runs == [(16, 3, 8)] * 4
 
 
@@ -315,7 +316,7 @@ def test_a_comparison_alternates_and_gives_ratios(
     assert report["engines"]["mlx_lm"]["median"]["generation_tps"] == 20.0
     assert [len(engine["trials"]) for engine in report["engines"].values()] == [3, 3]
     assert report["environment"]["axlm"] == __version__
-    assert report["stats"] == {"generated_tokens": 3} and report["ngram"] is True
+    assert report["stats"] == engines["axlm"].stats and report["ngram"] is True
     assert (report["model"], report["num_trials"], report["prompt_tokens"]) == ("/models/m", 3, 16)
 
 

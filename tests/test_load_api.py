@@ -220,6 +220,14 @@ def test_the_core_is_prepared_before_anything_imports_mlx(folder: Path, monkeypa
     for function in (load, utils.load_model):
         with pytest.raises(Prepared):
             function(folder)
+    with pytest.raises(Prepared):
+        load("somebody/model")
+
+
+def test_a_missing_folder_is_found_without_loading_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bridge, "_loaded", lambda: pytest.fail("the core was loaded"))
+    with pytest.raises(FileNotFoundError):
+        load("/none/of/these")
 
 
 # Model

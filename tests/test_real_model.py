@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import axlm
 import pytest
 from oracle import check_near, generated, ours, reference
 
@@ -37,9 +36,7 @@ def check(folder: Path, question: str, tokens: int) -> str:
     found = generated(model, prompt, tokens)
     check_near(found, reference(folder, prompt, tokens), f"{folder.name}, {question!r}")
     end = next((at for at, token in enumerate(found) if token in tokenizer.eos_token_ids), len(found))
-    text = tokenizer.decode(found[:end])
-    assert axlm.generate(model, tokenizer, prompt, max_tokens=tokens, ngram=False) == text
-    return text
+    return tokenizer.decode(found[:end])
 
 
 def test_a_sample_of_the_quantised_model(smollm2: Smollm2) -> None:

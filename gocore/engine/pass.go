@@ -29,13 +29,12 @@ type pass struct {
 	logprobs []mlxc.Array   // a row [vocab] each, when the request wants them
 	states   []sampling.Key // the random generator's after each row's draw
 
-	started time.Time // when the device could begin with it
-	blurred bool      // its time holds other things too
+	timing timing
 }
 
 // launch queues a forward and the choice of a token after each of its rows.
 func (e *Engine) launch(r *Request, in input) (*pass, error) {
-	p := &pass{rows: max(1, len(in.ids)), decision: in.decision, started: time.Now()}
+	p := &pass{rows: max(1, len(in.ids)), decision: in.decision}
 	draws := r.draw(p)
 	history := sampling.History{Tokens: r.text, Next: in.next}
 	if p.rows > 1 {
@@ -134,14 +133,23 @@ func (p *pass) accepted(ids []int32) int {
 	return n
 }
 
-// seconds is what the pass cost the device, read at now after waiting since
-// then; 0 when that cannot be told.
-func (p *pass) seconds(now, waiting time.Time) float64 {
-	took := now.Sub(p.started)
-	// A pass that made us wait kept the device busy throughout; one that was
-	// ready may have been so for long.
-	if p.blurred && now.Sub(waiting) < took/2 {
+// timing is what is known of when a pass ran.
+type timing struct {
+	started time.Time     // when the device could begin with it
+	paused  time.Duration // since then, until the reader asked for more
+	shared  bool          // another request ran since then
+}
+
+// seconds is what the pass cost, read at now after waiting since then; 0 when
+// that cannot be told.
+func (t timing) seconds(now, waiting time.Time) float64 {
+	took := now.Sub(t.started)
+	switch {
+	case t.shared:
 		return 0
+	case now.Sub(waiting) < took/10:
+		// It was ready before we asked: the reader's pause was none of its cost.
+		took -= t.paused
 	}
 	return took.Seconds()
 }

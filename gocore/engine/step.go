@@ -77,18 +77,17 @@ func (e *Engine) finishPrompt(r *Request) error {
 // read and verified. This is the only place where tokens become final.
 func (e *Engine) decode(r *Request) error {
 	entered := time.Now()
-	p := r.ahead
+	p, ahead := r.ahead, r.ahead != nil
 	r.ahead = nil
 	var err error
-	if p == nil {
+	if !ahead {
 		if p, err = e.launch(r, r.plan()); err != nil {
 			return err
 		}
-		p.started = entered
+		p.timing.started = entered
 	} else {
 		p.decision = r.planAhead()
-		// The device may have been idle, or busy for others, since.
-		p.blurred = entered.Sub(r.delivered) > time.Since(p.started)/20 || e.served != r.id
+		p.timing.paused, p.timing.shared = entered.Sub(r.delivered), e.served != r.id
 	}
 	defer p.free()
 	if p.decision.Lookahead && r.remaining() > 1 {
@@ -104,8 +103,14 @@ func (e *Engine) decode(r *Request) error {
 		return err
 	}
 	now := time.Now()
-	if r.ahead != nil {
-		r.ahead.started = now
+	seconds := p.timing.seconds(now, waiting)
+	switch {
+	case r.ahead != nil:
+		r.ahead.timing.started = now
+	case ahead:
+		// Queuing it was part of the pass before, and this one queues none: its
+		// time says little.
+		seconds = 0
 	}
 	accepted := p.accepted(ids)
 	if err := e.commit(r, p, accepted); err != nil {
@@ -119,7 +124,7 @@ func (e *Engine) decode(r *Request) error {
 		}
 	}
 	e.emit(r, p, ids[:accepted+1])
-	r.learn(p, accepted, p.seconds(now, waiting))
+	r.learn(p, accepted, seconds)
 	r.delivered = time.Now()
 	return nil
 }

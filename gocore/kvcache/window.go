@@ -218,7 +218,7 @@ func (c *Window) prompt(s *mlxc.Scope, k, v mlxc.Array, n int) (mlxc.Array, mlxc
 	end := c.ringed + k.Dim(2)
 	held := end - c.seen(c.ringed)
 	keys, values := c.ordered(s, c.keys, k, n), c.ordered(s, c.values, v, n)
-	// A copy, since a view would hold on to the prompt's rows.
+	// MLX copies them where a view would hold on to a much larger buffer.
 	ring := func(a mlxc.Array) mlxc.Array { return s.Contiguous(rowsOf(s, a, held-c.size, c.size)) }
 	ringKeys, ringValues := ring(keys), ring(values)
 	if s.Err() != nil {

@@ -116,6 +116,17 @@ func TestGemma4Head(t *testing.T) {
 	}
 }
 
+// gemma3 has no setting for it: a head that is there is used.
+func TestGemma3Head(t *testing.T) {
+	s := newScope(t)
+	f := nanoGemma3()
+	tied := logits(t, s, mustBuild(t, s, f), []int32{3, 1, 4})
+	f.linear("language_model.lm_head", nanoVocab, nanoHidden)
+	if got := logits(t, s, mustBuild(t, s, f), []int32{3, 1, 4}); slices.Equal(got, tied) {
+		t.Error("the head is not used")
+	}
+}
+
 // The cap bounds the logits, and null switches it off.
 func TestGemma4SoftCap(t *testing.T) {
 	s := newScope(t)

@@ -128,10 +128,9 @@ var windowed = map[string]func() *folder{
 }
 
 // Whatever is drafted, rejected and taken back, and however the prompt is cut,
-// windowed models give the ids of plain decoding, well past the window and past
-// several moves of its rows.
+// windowed models give the ids of plain decoding, well past the window.
 func TestWindowedModelsGoBack(t *testing.T) {
-	const tokens = 260
+	const tokens = 120
 	for name, nano := range windowed {
 		for _, pad := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s pad %v", name, pad), func(t *testing.T) {

@@ -299,10 +299,14 @@ def make_report(
 def describe(report: dict[str, Any]) -> str:
     """Put a report into lines for people."""
     engines = report["engines"]
+    lines = []
+    if speculation := (report["stats"] or {}).get("speculation"):
+        text = "Speculation: {accepted} of {drafted} drafts accepted, in {draft_steps} of {steps} steps"
+        lines.append(text.format_map(speculation))
     if "ratios" not in report:
         mean = engines["axlm"]["mean"]
-        return "Averages: " + ", ".join(f"{key}={mean[key]:.3f}" for key in KEYS)
-    lines = [f"{'medians':10}" + "".join(f"{key:>16}" for key in KEYS)]
+        return "\n".join([*lines, "Averages: " + ", ".join(f"{key}={mean[key]:.3f}" for key in KEYS)])
+    lines.append(f"{'medians':10}" + "".join(f"{key:>16}" for key in KEYS))
     for name, engine in engines.items():
         lines.append(f"{name:10}" + "".join(f"{engine['median'][key]:16.3f}" for key in KEYS))
     lines.append(f"{'ratio':10}" + "".join(f"{report['ratios'][key] or float('nan'):16.3f}" for key in KEYS))

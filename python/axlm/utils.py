@@ -58,8 +58,8 @@ def load(
     """
     if adapter_path is not None:
         raise NotImplementedError("adapter_path is not supported yet: leave it at its default")
-    _bridge.prepare()
     folder = resolve(path_or_hf_repo, revision)
+    _bridge.prepare()  # before mlx_lm, which imports mlx.core
 
     def make_tokenizer(config: dict[str, Any]) -> TokenizerWrapper:
         from mlx_lm.utils import load_tokenizer
@@ -118,15 +118,17 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
         raise NotADirectoryError(f"{name} is a file; a model is a folder with config.json and *.safetensors")
     from . import demo
 
-    device = "cpu" if _bridge.device()["device"] == "cpu" else "gpu"
-    if (converted := demo.resolve(name, device=device)) is not None:
-        return converted
+    if name in demo.NAMES:
+        device = "cpu" if _bridge.device()["device"] == "cpu" else "gpu"
+        if (converted := demo.resolve(name, device=device)) is not None:
+            return converted
     if not _REPO_ID.fullmatch(name):
         raise FileNotFoundError(f"no model folder {name!r}")
     return _download(name, revision)
 
 
 def _download(repo: str, revision: str | None) -> Path:
+    _bridge.prepare()
     from huggingface_hub import snapshot_download
     from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 

@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_suite(args: argparse.Namespace, settings: dict[str, Any]) -> int:
+    if args.prompt_tokens is not None:
+        raise UsageError("--prompt-tokens does not go with --suite")
     if args.plot is not None:
         from .plot import check_available
 

@@ -133,17 +133,25 @@ class Difference:
     near_tie: bool
 
 
+def first_difference(expected: Sequence[int], tokens: Sequence[int]) -> tuple[int, int | None, int | None] | None:
+    """Find where tokens part: (index, expected token, other token), None for a token that is missing."""
+    for index in range(max(len(expected), len(tokens))):
+        ours = expected[index] if index < len(expected) else None
+        other = tokens[index] if index < len(tokens) else None
+        if ours != other:
+            return index, ours, other
+    return None
+
+
 def compare(plain: Engine, prompt: Sequence[int], expected: Sequence[int], run: Run, name: str) -> Difference | None:
     """Compare a run's tokens with plain decoding's; a difference is measured with one more plain generation."""
-    for index in range(max(len(expected), len(run.tokens))):
-        ours = expected[index] if index < len(expected) else None
-        other = run.tokens[index] if index < len(run.tokens) else None
-        if ours == other:
-            continue
-        measured = None if ours is None else plain.margin(prompt, expected[: index + 1])
-        near = measured is not None and other is not None and measured[0] <= NEAR_TIE.get(measured[1], 0.0)
-        return Difference(name, index, ours, other, measured[0] if measured else None, near)
-    return None
+    found = first_difference(expected, run.tokens)
+    if found is None:
+        return None
+    index, ours, other = found
+    measured = None if ours is None else plain.margin(prompt, expected[: index + 1])
+    near = measured is not None and other is not None and measured[0] <= NEAR_TIE.get(measured[1], 0.0)
+    return Difference(name, index, ours, other, measured[0] if measured else None, near)
 
 
 def speculating(ngram: dict[str, Any] | bool = True) -> dict[str, Any]:

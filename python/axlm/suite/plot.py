@@ -71,6 +71,7 @@ def _draw_cost(axes: Any, cost: dict[str, Any] | None) -> None:
     points = (cost or {}).get("widths") or []
     axes.plot([point["width"] for point in points], [1000 * point["seconds"] for point in points], "o-", markersize=4)
     axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("tokens in a pass")
     axes.set_ylabel("learned cost, ms")
     axes.grid(alpha=0.3)

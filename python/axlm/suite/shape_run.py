@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from .engines import Difference, Run, compare, lead
+from .engines import Difference, Run, compare, first_difference, lead
 from .run import median, quotient
 
 MODES = ("loop", "noloop")
@@ -192,10 +192,8 @@ def _compare(
     if mode == "loop":
         return compare(first, prompt, expected, run, name)
     # Sampling chooses by where a random number falls, not by the best token: the lead over the next says nothing.
-    for index, (ours, other) in enumerate(zip(expected, run.tokens, strict=True)):
-        if ours != other:
-            return Difference(name, index, ours, other, None, False)
-    return None
+    found = first_difference(expected, run.tokens)
+    return Difference(name, *found, None, False) if found else None
 
 
 def _entry(
