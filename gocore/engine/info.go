@@ -11,6 +11,8 @@ type Info struct {
 	Bytes     int             `json:"nbytes"`
 	Config    *weights.Config `json:"config"`
 	EndTokens []int           `json:"eos_token_ids"`
+	// Description is the manifest's: dimensions, kinds of layers, sharing.
+	Description weights.Description `json:"description"`
 }
 
 // Info describes the model. What config.json does not say stays empty.
@@ -21,6 +23,6 @@ func (m *Model) Info() (Info, error) {
 	}
 	return Info{
 		Path: m.Folder.Dir, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
-		Bytes: m.bytes, Config: m.Folder.Config, EndTokens: ends,
+		Bytes: m.bytes, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

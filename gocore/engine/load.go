@@ -68,11 +68,17 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	if err := models.Check(folder); err != nil {
 		return nil, err
 	}
+	// A manifest beside the weights must be true; one of an earlier state of the
+	// folder is as good as none.
+	manifest, _, err := weights.Current(folder)
+	if err != nil {
+		return nil, err
+	}
 	shared, err := ngram.NewShared(ngram.DefaultConfig())
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared}
+	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
 	if err := e.do(func() error { return m.assemble() }); err != nil {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}

@@ -17,10 +17,11 @@ var errModelClosed = errs.Value("the model is closed")
 type Model struct {
 	Folder *weights.Folder
 
-	engine *Engine
-	vocab  int
-	layers int
-	shared *ngram.Shared // what requests of the model learn from each other
+	engine   *Engine
+	manifest *weights.Manifest
+	vocab    int
+	layers   int
+	shared   *ngram.Shared // what requests of the model learn from each other
 	// recurrent says that the state cannot go back by moving a length.
 	recurrent bool
 	bytes     int

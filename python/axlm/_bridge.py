@@ -200,6 +200,18 @@ def load_wait(job: int, wait_ms: int) -> dict[str, Any]:
     return _object(_loaded().functions.load_wait, job, wait_ms)
 
 
+def manifest(path: str, write: bool) -> dict[str, Any]:
+    """Describe a model folder from its headers alone, checking the description that it has.
+
+    Returns:
+        ``file`` (its name), ``note`` (why a new one was made, or ""), ``written``, and ``manifest``.
+
+    Raises:
+        ValueError, FileNotFoundError: the folder is broken, or its manifest says what is not so.
+    """
+    return _object(_loaded().functions.manifest, path, write)
+
+
 def model_info(model: int) -> dict[str, Any]:
     """Return ``model_type``, ``vocab_size``, ``num_layers``, ``path``, ``config``, ``nbytes``, ``eos_token_ids``, …"""
     return _object(_loaded().functions.model_info, model)

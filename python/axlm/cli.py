@@ -14,6 +14,7 @@ from .cli_options import UsageError
 COMMANDS = {
     "generate": ("generate_command", "generate text from a prompt"),
     "benchmark": ("benchmark", "measure speed, also against mlx_lm"),
+    "manifest": ("manifest_command", "describe a model folder, or check its description"),
     "doctor": ("doctor", "check the installation"),
 }
 """Name: (module, one line of help). A module has ``add_arguments(parser)`` and ``run(args) -> exit code``."""
