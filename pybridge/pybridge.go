@@ -179,7 +179,7 @@ func Shutdown() (int, error) {
 }
 
 // LoadStart begins to load a model folder and returns the load's handle.
-// options: {"lazy": bool}.
+// options: {"lazy": bool, "config": keys that replace config.json's}.
 func LoadStart(path string, options string) (int, error) {
 	return call(func() (int, error) {
 		e, err := running()
@@ -187,12 +187,13 @@ func LoadStart(path string, options string) (int, error) {
 			return 0, err
 		}
 		var o struct {
-			Lazy bool `json:"lazy"`
+			Lazy   bool           `json:"lazy"`
+			Config map[string]any `json:"config"`
 		}
 		if err := decode(options, &o); err != nil {
 			return 0, err
 		}
-		return put(bridge.loads, e.Load(path, engine.LoadOptions{Lazy: o.Lazy})), nil
+		return put(bridge.loads, e.Load(path, engine.LoadOptions{Lazy: o.Lazy, Config: o.Config})), nil
 	})
 }
 
@@ -216,6 +217,22 @@ func LoadWait(load int, waitMs int) (string, error) {
 		}
 		done, total := l.Progress()
 		return toJSON(map[string]any{"done": done, "total": total, "model": handle})
+	})
+}
+
+// LoadCancel gives a load up; one that has ended is left alone.
+func LoadCancel(load int) (int, error) {
+	return call(func() (int, error) {
+		if l, ok := pop(bridge.loads, load); ok {
+			l.Cancel()
+			go func() {
+				// It may have ended before it heard.
+				if m, _, err := l.Wait(time.Hour); err == nil && m != nil {
+					_ = m.Close()
+				}
+			}()
+		}
+		return 0, nil
 	})
 }
 

@@ -96,6 +96,10 @@ class FakeNative:
             raise self.load_error
         return json.dumps({"done": 100, "total": 100, "model": self.add_model()})
 
+    def load_cancel(self, job: int) -> int:
+        self._pending_loads.pop(job, None)
+        return 0
+
     def add_model(self) -> int:
         model = self._handle()
         self.models.add(model)

@@ -239,22 +239,27 @@ def test_a_step_costs_as_much_after_2000_tokens_as_after_200(tiny: Tiny) -> None
 
 
 def test_a_token_costs_little_besides_the_models_work(tiny: Tiny) -> None:
-    """At most 50 µs of the caller's thread: the calls into the core, and the log probabilities on their way back."""
-    model, _ = ours(tiny("qwen3-nano-f32"))
-    steps = axlm.generate_step([1, 2, 3], model, max_tokens=-1, ngram=False)
-    responses = axlm.stream_generate(model, Tokenizer(), [1, 2, 3], max_tokens=-1, ngram=False)
-    costs: list[list[float]] = [[], []]
+    """The caller's thread makes calls into the core and fetches log probabilities; mlx_lm's builds the step's graph."""
+    from mlx_lm.generate import generate_step
+
+    folder = tiny("qwen3-nano-f32")
+    model, _ = ours(folder)
+    streams = {
+        "generate_step": axlm.generate_step([1, 2, 3], model, max_tokens=-1, ngram=False),
+        "stream_generate": axlm.stream_generate(model, Tokenizer(), [1, 2, 3], max_tokens=-1, ngram=False),
+        "mlx_lm's": generate_step(mx.array([1, 2, 3]), theirs(folder)[0], max_tokens=-1),
+    }
+    costs: dict[str, list[float]] = {name: [] for name in streams}
     for _ in range(40):  # other programs disturb some of them
-        for stream, measured in zip((steps, responses), costs, strict=True):
+        for name, stream in streams.items():
             started = time.thread_time()
             for _ in range(50):
                 next(stream)
-            measured.append((time.thread_time() - started) / 50)
-    steps.close()
-    responses.close()
-    for name, measured in zip(("generate_step", "stream_generate"), costs, strict=True):
-        print(f"{name}: {min(measured) * 1e6:.1f} µs a token, {statistics.median(measured) * 1e6:.1f} µs usually")
-    assert min(costs[0]) <= 50e-6
+            costs[name].append((time.thread_time() - started) / 50)
+    for name, stream in streams.items():
+        stream.close()
+        print(f"{name}: {min(costs[name]) * 1e6:.1f} µs a token, {statistics.median(costs[name]) * 1e6:.1f} µs usually")
+    assert min(costs["generate_step"]) <= 0.5 * min(costs["mlx_lm's"])
 
 
 def test_short_requests_leave_no_memory_behind(tiny: Tiny) -> None:

@@ -103,7 +103,9 @@ func TestMemoryIsFlat(t *testing.T) {
 		}
 		r.Close()
 	}
-	if after := settled(); after > before {
+	// A buffer that MLX reuses counts with its whole size, which may be larger
+	// than what was asked for.
+	if after := settled(); after > before+64<<10 {
 		t.Errorf("active memory grew from %d to %d bytes over 100 requests", before, after)
 	}
 }

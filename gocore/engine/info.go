@@ -4,13 +4,14 @@ import "axlm/gocore/weights"
 
 // Info describes a loaded model.
 type Info struct {
-	Path      string          `json:"path"`
-	ModelType string          `json:"model_type"`
-	VocabSize int             `json:"vocab_size"`
-	Layers    int             `json:"num_layers"`
-	Bytes     int             `json:"nbytes"`
-	Config    *weights.Config `json:"config"`
-	EndTokens []int           `json:"eos_token_ids"`
+	Path       string          `json:"path"`
+	ModelType  string          `json:"model_type"`
+	VocabSize  int             `json:"vocab_size"`
+	Layers     int             `json:"num_layers"`
+	Bytes      int             `json:"nbytes"`
+	Parameters int             `json:"num_parameters"`
+	Config     *weights.Config `json:"config"`
+	EndTokens  []int           `json:"eos_token_ids"`
 	// Description is the manifest's: dimensions, kinds of layers, sharing.
 	Description weights.Description `json:"description"`
 }
@@ -23,6 +24,6 @@ func (m *Model) Info() (Info, error) {
 	}
 	return Info{
 		Path: m.Folder.Dir, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
-		Bytes: m.bytes, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
+		Bytes: m.bytes, Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

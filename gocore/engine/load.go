@@ -3,10 +3,10 @@ package engine
 import (
 	"fmt"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"axlm/gocore/errs"
 	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/gocore/nn"
@@ -22,19 +22,27 @@ const loadBatch = 64 << 20
 type LoadOptions struct {
 	// Lazy leaves the weights on disk until they are used first.
 	Lazy bool
+	// Config replaces top-level keys of config.json.
+	Config map[string]any
 }
 
 // Load is a model folder on its way into memory.
 type Load struct {
 	done, total atomic.Int64
 	finished    chan struct{}
-	once        sync.Once
+	cancelled   atomic.Bool
 	model       *Model
 	err         error
 }
 
 // Progress tells how many bytes of the weights were read, of how many.
 func (l *Load) Progress() (done, total int64) { return l.done.Load(), l.total.Load() }
+
+// Cancel gives the load up. It ends after the weights that it is reading, with
+// an error.
+func (l *Load) Cancel() { l.cancelled.Store(true) }
+
+var errCancelled = errs.Value("the load was cancelled")
 
 // Wait waits up to d and tells whether the load ended; then the model is
 // ready, or the error says why not.
@@ -61,7 +69,7 @@ func (e *Engine) Load(dir string, o LoadOptions) *Load {
 }
 
 func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
-	folder, err := weights.Open(dir)
+	folder, err := weights.OpenWith(dir, o.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +94,16 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	for _, a := range arrays {
 		m.bytes += a.NBytes()
 	}
+	m.parameters = m.store.Parameters()
 	l.total.Store(int64(m.bytes))
 	if o.Lazy {
 		return m, nil
 	}
 	for len(arrays) > 0 {
+		if l.cancelled.Load() {
+			_ = m.Close() // nobody waits for it
+			return nil, errCancelled
+		}
 		n, size := 0, 0
 		for n < len(arrays) && (n == 0 || size < loadBatch) {
 			size += arrays[n].NBytes()

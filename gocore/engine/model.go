@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/models"
@@ -18,13 +19,15 @@ type Model struct {
 	Folder *weights.Folder
 
 	engine   *Engine
+	closed   atomic.Bool
 	manifest *weights.Manifest
 	vocab    int
 	layers   int
 	shared   *ngram.Shared // what requests of the model learn from each other
 	// recurrent says that the state cannot go back by moving a length.
-	recurrent bool
-	bytes     int
+	recurrent  bool
+	bytes      int
+	parameters int
 
 	// What follows is touched by the engine's thread alone.
 	model models.Model
@@ -95,6 +98,7 @@ func (m *Model) Stats() (ModelStats, error) {
 // Close ends the model's requests and frees its weights. It may be called more
 // than once.
 func (m *Model) Close() error {
+	m.closed.Store(true)
 	err := m.engine.do(func() error {
 		for _, r := range m.live {
 			m.engine.drop(r, errModelClosed)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -71,14 +72,17 @@ type Request struct {
 	options Options
 	ends    map[int32]bool
 
-	mu      sync.Mutex
-	out     []Token
-	wanted  bool
-	ended   bool
-	err     error
-	wake    chan struct{}
-	filled  atomic.Int64 // prompt tokens in the cache
-	closing sync.Once
+	mu     sync.Mutex
+	out    []Token
+	wanted bool
+	ended  bool
+	err    error
+	// reseeding says that a Reseed is on its way: it may take back tokens.
+	reseeding bool
+	final     *Stats // when it has ended
+	wake      chan struct{}
+	filled    atomic.Int64 // prompt tokens in the cache
+	closing   sync.Once
 
 	// What follows is touched by the engine's thread alone.
 	prompt    []int32
@@ -116,7 +120,8 @@ func (s *Stats) Add(o Stats) {
 }
 
 // Generate admits a request. ids must hold at least one token, each within the
-// vocabulary.
+// vocabulary. It does not wait for the engine, which may be busy with another
+// request's long prompt: what fails later comes from Next.
 func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	if len(ids) == 0 {
 		return nil, errs.Value("prompt: it holds no tokens")
@@ -148,23 +153,34 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	if err := r.speculate(); err != nil {
 		return nil, err
 	}
-	err := e.do(func() error {
-		if m.model == nil {
-			return errModelClosed
-		}
-		r.cache = m.model.NewCache(models.CacheOptions{PadViews: e.padViews})
-		r.stats.PromptTokens = len(ids)
-		if err := e.planner.Add(scheduler.Request{ID: r.id, Pending: len(ids), PrefillStep: o.PrefillStepSize}); err != nil {
-			return err
-		}
-		e.requests[r.id] = r
-		m.live[r.id] = r
-		return nil
-	})
-	if err != nil {
+	if m.closed.Load() {
+		return nil, errModelClosed
+	}
+	if err := e.post(func() { e.admit(r) }); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// admit gives the request its cache and a place in the planner. It runs on the
+// engine's thread.
+func (e *Engine) admit(r *Request) {
+	m := r.model
+	if m.model == nil {
+		r.fail(errModelClosed)
+		return
+	}
+	err := guarded(func() error {
+		r.cache = m.model.NewCache(models.CacheOptions{PadViews: e.padViews})
+		return e.planner.Add(scheduler.Request{ID: r.id, Pending: len(r.prompt), PrefillStep: r.options.PrefillStepSize})
+	})
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.stats.PromptTokens = len(r.prompt)
+	e.requests[r.id] = r
+	m.live[r.id] = r
 }
 
 var errRequestClosed = errs.Value("the request is closed")
@@ -194,10 +210,12 @@ func (r *Request) take() (Token, Status, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case len(r.out) > 0:
+	case len(r.out) > 0 && !r.reseeding:
 		t := r.out[0]
 		r.out = r.out[1:]
 		return t, Ready, nil
+	case r.reseeding:
+		return Token{}, Pending, nil
 	case r.err != nil:
 		return Token{}, Finished, r.err
 	case r.ended:
@@ -219,8 +237,15 @@ func (r *Request) Progress() (done, total int) {
 	return int(r.filled.Load()), len(r.prompt)
 }
 
-// Stats tells what the request did so far.
+// Stats tells what the request did so far. Once it has ended that is known
+// without asking the engine.
 func (r *Request) Stats() (Stats, error) {
+	r.mu.Lock()
+	final := r.final
+	r.mu.Unlock()
+	if final != nil {
+		return *final, nil
+	}
 	var s Stats
 	err := r.engine.do(func() error {
 		s = r.count()
@@ -245,8 +270,21 @@ func (r *Request) count() Stats {
 // Reseed makes key the state of the request's random generator: the one it
 // starts from before the first token, later what a change of the generator
 // between two tokens means for plain decoding, which draws one token ahead.
+// It does not wait for the engine.
 func (r *Request) Reseed(key sampling.Key) error {
-	return r.engine.do(func() error { return r.engine.rekey(r, key) })
+	r.mu.Lock()
+	r.reseeding = true
+	r.mu.Unlock()
+	return r.engine.post(func() {
+		err := guarded(func() error { return r.engine.rekey(r, key) })
+		r.mu.Lock()
+		r.reseeding = false
+		r.mu.Unlock()
+		if err != nil {
+			r.engine.drop(r, fmt.Errorf("reseeding: %w", err))
+		}
+		r.signal()
+	})
 }
 
 // Close drops the request: a running step ends first, then its memory is
@@ -260,7 +298,13 @@ func (r *Request) Close() {
 
 // deliver hands tokens to the reader.
 func (r *Request) deliver(tokens []Token, ended bool) {
+	var final *Stats
+	if ended {
+		s := r.count()
+		final = &s
+	}
 	r.mu.Lock()
+	r.final = final
 	r.out = append(r.out, tokens...)
 	r.ended = r.ended || ended
 	r.wanted = false

@@ -96,7 +96,7 @@ func (e *Engine) rekey(r *Request, key sampling.Key) error {
 		r.out[i].State = key
 	}
 	if len(extra) > 0 {
-		r.ended = false
+		r.ended, r.final = false, nil
 	}
 	r.mu.Unlock()
 	for _, t := range extra {

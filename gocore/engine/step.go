@@ -123,8 +123,10 @@ func (e *Engine) decode(r *Request) error {
 			return err
 		}
 	}
-	e.emit(r, p, ids[:accepted+1])
+	tokens, ended := r.emit(p, ids[:accepted+1])
 	r.learn(p, accepted, seconds)
+	e.planner.Want(r.id, false)
+	r.deliver(tokens, ended)
 	r.delivered = time.Now()
 	return nil
 }
@@ -152,11 +154,10 @@ func (e *Engine) rollback(r *Request, keep int) error {
 	return err
 }
 
-// emit delivers tokens that are final, up to an end token or the request's
-// limit. All but the last were drafts.
-func (e *Engine) emit(r *Request, p *pass, ids []int32) {
-	tokens := make([]Token, 0, len(ids))
-	ended := false
+// emit makes tokens final, up to an end token or the request's limit, and tells
+// whether they end it. All but the last of a pass were drafts.
+func (r *Request) emit(p *pass, ids []int32) (tokens []Token, ended bool) {
+	tokens = make([]Token, 0, len(ids))
 	for i, id := range ids {
 		t := Token{ID: id, FromDraft: i < len(ids)-1, State: p.states[i]}
 		if i < len(p.logprobs) {
@@ -170,6 +171,5 @@ func (e *Engine) emit(r *Request, p *pass, ids []int32) {
 	}
 	r.text = append(r.text, ids[:len(tokens)]...)
 	r.stats.GeneratedTokens = r.generated
-	e.planner.Want(r.id, false)
-	r.deliver(tokens, ended)
+	return tokens, ended
 }

@@ -4,6 +4,7 @@ package nn
 import (
 	"slices"
 	"sort"
+	"strings"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/weights"
@@ -187,6 +188,41 @@ func (st *Store) Arrays() []mlxc.Array {
 		}
 	}
 	return append(all, st.derived...)
+}
+
+// Parameters counts the numbers of the model that the family uses, each packed
+// weight as the numbers that it stands for.
+func (st *Store) Parameters() int {
+	total := 0
+	for name, t := range st.folder.Tensors {
+		if !st.claims.Uses(name) {
+			continue
+		}
+		path, packed := strings.CutSuffix(name, ".weight")
+		if packed = packed && t.DType == "U32"; packed {
+			if shape, err := st.folder.LogicalShape(path); err == nil {
+				total += product(shape)
+			}
+			continue
+		}
+		for _, part := range []string{".scales", ".biases"} {
+			if base, is := strings.CutSuffix(name, part); is && st.folder.Tensors[base+".weight"].DType == "U32" {
+				packed = true
+			}
+		}
+		if !packed {
+			total += product(t.Shape)
+		}
+	}
+	return total
+}
+
+func product(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
 }
 
 // Free releases the arrays; the layers made from them are dead after it.

@@ -184,7 +184,7 @@ def blas_info() -> dict[str, Any]:
 
 
 def load_start(path: str, options: dict[str, Any]) -> int:
-    """Start to load a model folder. Returns a job for :func:`load_wait`. Options: ``lazy``."""
+    """Start to load a model folder. Returns a job for :func:`load_wait`. Options: ``lazy``, ``config``."""
     return call(_loaded().functions.load_start, path, json.dumps(options))
 
 
@@ -198,6 +198,11 @@ def load_wait(job: int, wait_ms: int) -> dict[str, Any]:
         FileNotFoundError, ValueError, …: what the load failed with; the job is over then.
     """
     return _object(_loaded().functions.load_wait, job, wait_ms)
+
+
+def load_cancel(job: int) -> None:
+    """Give a load up. One that has ended is left alone."""
+    call(_loaded().functions.load_cancel, job)
 
 
 def manifest(path: str, write: bool) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
 def _describe(result: dict[str, Any], check: bool) -> str:
     manifest = result["manifest"]
     size = sum(file["size"] for file in manifest["files"])
-    what = f"{manifest['family']}, {len(manifest['tensors'])} tensors in {len(manifest['files'])} files, {size / 1e6:.1f} MB"
+    tensors, files = len(manifest["tensors"]), len(manifest["files"])
+    what = f"{manifest['family']}, {tensors} tensors in {files} files, {size / 1e6:.1f} MB"
     if not result["note"]:
         return f"{result['file']} is true: {what}"
     if check:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +39,7 @@ def load(
         path_or_hf_repo: an MLX model folder, ``smollm2-135m`` (needs no hub), or the name of a Hugging Face repository,
             which is downloaded.
         tokenizer_config: further arguments for the tokenizer.
-        model_config: entries that override ``config.json``; only those that change nothing are supported yet.
+        model_config: entries that override ``config.json``'s.
         adapter_path: not supported yet.
         lazy: read weights when they are first needed.
         return_config: return the model's configuration as well.
@@ -127,13 +125,25 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
     return _download(name, revision)
 
 
+_DOWNLOADS = [
+    "*.json",
+    "model*.safetensors",
+    "*.py",
+    "tokenizer.model",
+    "*.tiktoken",
+    "tiktoken.model",
+    "*.txt",
+    "*.jinja",
+]
+"""What a model folder is made of; a repository may hold the same weights in other forms."""
+
+
 def _download(repo: str, revision: str | None) -> Path:
     _bridge.prepare()
     from huggingface_hub import snapshot_download
-    from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 
     try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=DEFAULT_ALLOW_PATTERNS))
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(_DOWNLOADS)))
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
@@ -149,7 +159,7 @@ def _load(
     beside: Callable[[dict[str, Any]], T],
 ) -> tuple[Model, T]:
     """Load the weights while ``beside(config)`` runs."""
-    with _Job(folder, lazy) as job:
+    with _Job(folder, lazy, model_config) as job:
         from mlx_lm.utils import load_config
 
         # The core looks at all there is before it reads weights. Its errors are clear, and transformers, given a config
@@ -164,10 +174,7 @@ def _load(
 def _checked_config(
     config: dict[str, Any], overrides: dict[str, Any] | None, trust_remote_code: bool, folder: Path
 ) -> dict[str, Any]:
-    """Apply ``model_config``, refusing what the core does not follow."""
-    for key, value in (overrides or {}).items():
-        if config.get(key) != value and (key in config or value):
-            raise NotImplementedError(f"model_config is not supported yet: it would change {key!r} to {value!r}")
+    """Apply ``model_config``, refusing code that the core does not run."""
     if code := config.get("model_file"):
         if not trust_remote_code:
             raise ValueError(f"{folder} wants its own code {code!r} to be run; trust_remote_code=True would allow that")
@@ -178,8 +185,8 @@ def _checked_config(
 class _Job:
     """A load that runs in the core. Leaving its ``with`` block before :meth:`wait` returned gives up the model."""
 
-    def __init__(self, folder: Path, lazy: bool) -> None:
-        self._job = _bridge.load_start(str(folder), {"lazy": lazy})
+    def __init__(self, folder: Path, lazy: bool, model_config: dict[str, Any] | None) -> None:
+        self._job = _bridge.load_start(str(folder), {"lazy": lazy, "config": model_config or {}})
         self._over = False
         self._model = 0
 
@@ -221,20 +228,13 @@ class _Job:
         self._over = bool(self._model)
         return state
 
-    def _discard(self) -> None:
-        with contextlib.suppress(Exception):
-            while not self._over:
-                self._poll(WAIT_MS)
-            if self._model:
-                _bridge.model_free(self._model)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._over:
-            self._discard()
-        else:  # the core reads on, so somebody must free what comes of it
-            threading.Thread(target=self._discard, name="axlm-discard", daemon=True).start()
+        if self._model:
+            _bridge.model_free(self._model)
+        elif not self._over:
+            _bridge.load_cancel(self._job)
