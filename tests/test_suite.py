@@ -368,8 +368,9 @@ SUITE = ["benchmark", "--suite", "--classes", "open_chat", "story", "--per-class
 def test_the_command_measures_and_writes(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
     assert cli.main([*SUITE, "--model", str(tiny("qwen3-f32")), "--json", str(file)]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert out.startswith("tokens/s") and "tokens of ngram: 2 of 2 prompts as plain decoding" in out
+    assert err.splitlines()[-9:] == [f"suite: {done} of 8 runs" for done in range(9)]
     report = json.loads(file.read_text())
     assert list(report["classes"]) == ["open_chat", "story"]
     assert (report["generation_tokens"], report["num_trials"], report["ngram"]) == (20, 1, {"shared_bytes": 0})

@@ -23,6 +23,9 @@ var ErrClosed = errs.Value("the engine is closed")
 type Config struct {
 	// PadViews overrides the backend's default for models.CacheOptions.
 	PadViews *bool
+	// WarmUp overrides the backend's default: on a GPU, verifying passes have
+	// one of few widths, and loading a model runs each of them.
+	WarmUp *bool
 }
 
 // Engine owns the thread that makes MLX calls, and the requests on it.
@@ -41,6 +44,7 @@ type Engine struct {
 	planner  *scheduler.RoundRobin
 	requests map[uint64]*Request
 	padViews bool
+	warm     bool   // passes have the widths that were warmed up
 	served   uint64 // the request of the last step
 	wired    int    // limit to restore on exit, −1 for none
 }
@@ -126,6 +130,10 @@ func (e *Engine) start(c Config) error {
 	e.padViews = device.Kind == "cuda"
 	if c.PadViews != nil {
 		e.padViews = *c.PadViews
+	}
+	e.warm = device.Kind != "cpu"
+	if c.WarmUp != nil {
+		e.warm = *c.WarmUp
 	}
 	if limit := device.WorkingSet; limit > 0 {
 		previous, err := mlxc.SetWiredLimit(limit)

@@ -116,6 +116,12 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 		arrays = arrays[n:]
 		l.done.Add(int64(size))
 	}
+	if e.warm {
+		if err := e.do(m.warmUp); err != nil {
+			_ = m.Close() // the first error is the one to tell
+			return nil, err
+		}
+	}
 	return m, nil
 }
 

@@ -47,6 +47,9 @@ func (r *Request) plan() input {
 		return in
 	}
 	d := r.spec.Plan(r.remaining() - 1)
+	if r.engine.warm {
+		d = fit(d)
+	}
 	in.decision = d
 	if len(d.Drafts) == 0 {
 		return in

@@ -18,8 +18,8 @@ type Full struct {
 }
 
 // NewFull returns an empty state. With pad, several rows at once attend over a
-// view whose length is a multiple of Step, under a mask: for backends where
-// every new attention length costs a plan of its own (CUDA's cuDNN).
+// view of one of few lengths, under a mask: for backends where every new
+// attention length costs a plan of its own (CUDA's cuDNN).
 func NewFull(pad bool) *Full { return &Full{pad: pad} }
 
 // Offset counts the tokens held.
@@ -29,9 +29,19 @@ func (c *Full) Offset() int { return c.length }
 func (c *Full) view(rows int) int {
 	n := c.length + rows
 	if c.pad && rows > 1 {
-		n = roundUp(n)
+		n = padded(n)
 	}
 	return n
+}
+
+// padded is the length of a view of n keys: of few different lengths, since a
+// backend plans for each, and at most a quarter longer.
+func padded(n int) int {
+	step := Step
+	for 4*step < n {
+		step *= 2
+	}
+	return (n + step - 1) / step * step
 }
 
 // Mask implements Attention.

@@ -83,7 +83,7 @@ func (c *Window) view(rows int, w way) int {
 	case w == stepping:
 		return min(n, c.size)
 	case w == filling && c.pad:
-		return min(roundUp(n), c.size)
+		return min(padded(n), c.size)
 	case w == filling:
 		return n
 	case w == verifying && c.pad:
@@ -91,7 +91,7 @@ func (c *Window) view(rows int, w way) int {
 	case w == verifying:
 		return c.size + rows
 	case c.pad:
-		return roundUp(n - c.seen(offset))
+		return padded(n - c.seen(offset))
 	default:
 		return n - c.seen(offset)
 	}

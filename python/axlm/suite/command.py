@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._progress import Bar
+from .._progress import Bar, interactive
 from ..cli_options import UsageError
 from ..shapes import BITS, NAMES
 from .prompts import CLASSES
@@ -81,18 +83,15 @@ def _run_suite(args: argparse.Namespace, settings: dict[str, Any]) -> int:
         ngram=settings,
     )
     tokens, pairs = args.generation_tokens or TOKENS, args.num_trials or TRIALS
-    bar = Bar("Suite", "run")
-    try:
+    with _progress("suite") as progress:
         results = measure(
             engines,
             prompts,
             lambda messages: encode(engines[0].tokenizer, messages),
             tokens=tokens,
             pairs=pairs,
-            progress=bar.update,
+            progress=progress,
         )
-    finally:
-        bar.close()
     report = make_report(results, [engine.name for engine in engines], _cost(engines[0].model))
     report = _heading(args, settings, engines[0].model.path, tokens, pairs) | report
     write_report(report, describe_suite, args.json)
@@ -123,24 +122,42 @@ def _run_shape(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     engines = step_engines(folder, args.engines, args.prefill_step_size, settings)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokens, trials = args.generation_tokens or TOKENS, args.num_trials or TRIALS
-    bar = Bar(args.shape, "run")
-    try:
+    with _progress(args.shape) as progress:
         entries = measure_shape(
             engines,
             [random_prompt(config, length) for length in lengths],
             args.modes,
             tokens=tokens,
             trials=trials,
-            progress=bar.update,
+            progress=progress,
         )
-    finally:
-        bar.close()
     report = _heading(args, settings, folder, tokens, trials)
     report |= {"kind": "shape", "shape": args.shape, "bits": args.quantize, "entries": entries}
     report["cost"] = next((_cost(engine.model) for engine in engines if engine.name != "mlx_lm"), None)
     write_report(report, describe_shape, args.json)
     # Which token a sampler draws may hang on a rounding without there being a tie: those are told, not judged.
     return _verdict(d for entry in entries if entry["mode"] == "loop" for d in entry["differences"])
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many runs are done: on a bar, or for a log in a line on stderr for every tenth of them."""
+    if not interactive():
+        tenth = -1
+
+        def log(done: int, total: int) -> None:
+            nonlocal tenth
+            if 10 * done // total > tenth:
+                tenth = 10 * done // total
+                print(f"{name}: {done} of {total} runs", file=sys.stderr, flush=True)
+
+        yield log
+        return
+    bar = Bar(name, "run")
+    try:
+        yield bar.update
+    finally:
+        bar.close()
 
 
 def _heading(
