@@ -163,15 +163,17 @@ func (c *Sampler) topK(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
 	return s.PutAlongAxis(x, rest, s.BroadcastTo(lowest(s, x), rows, vocab-c.TopK), -1)
 }
 
-// categorical inverts each row's cumulative distribution at its draw.
+// categorical inverts each row's cumulative distribution at its draw. It adds
+// up in float32: a running sum over a vocabulary in bfloat16 soon stands still.
 func categorical(s *mlxc.Scope, x mlxc.Array, draws []Draw) mlxc.Array {
+	x = s.AsType(x, mlxc.Float32)
 	uniform := make([]float32, len(draws))
 	for i, d := range draws {
 		uniform[i] = d.Uniform
 	}
 	weights := s.Exp(s.Subtract(x, s.Max(x, -1, true)))
 	below := s.CumSum(weights, -1, false, false)
-	u := s.Multiply(s.AsType(s.FromFloat32s(uniform, len(uniform), 1), x.DType()), s.Sum(weights, -1, true))
+	u := s.Multiply(s.FromFloat32s(uniform, len(uniform), 1), s.Sum(weights, -1, true))
 	chosen := s.Sum(s.LessEqual(below, u), -1, false)
 	return s.AsType(s.Subtract(chosen, s.ScalarInt(1, chosen.DType())), mlxc.Uint32)
 }

@@ -8,6 +8,8 @@
 Importing this package is cheap: MLX, numpy, transformers and the Go core are loaded by the first :func:`load`.
 """
 
+import contextlib
+
 # These modules import only the standard library. Their names are bound here and now, because ``generate`` is both a
 # module and a function: ``from axlm import generate`` must give the function whichever was imported first.
 from . import _bridge
@@ -16,7 +18,8 @@ from .generate import GenerationResponse, generate, generate_step, stream_genera
 from .ngram import NgramConfig
 from .utils import load
 
-# A fast BLAS must be loaded before mlx.core is, which a script may import next.
-_bridge.choose_blas()
+# A fast BLAS must be loaded before mlx.core is, which a script may import next. What is wrong is told at the first use.
+with contextlib.suppress(ImportError):
+    _bridge.choose_blas()
 
 __all__ = ["GenerationResponse", "NgramConfig", "__version__", "generate", "generate_step", "load", "stream_generate"]

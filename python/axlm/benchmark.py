@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .cli_options import UsageError, ngram
+from .suite import command
+from .suite.table import write_report
 
 KEYS = ("prompt_tps", "generation_tps", "peak_memory")
 """What is reported: tokens per second, tokens per second, GB (10^9 bytes)."""
@@ -194,10 +195,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of mlx_lm.benchmark that apply, and ours."""
     add = parser.add_argument
     add("--model", help="a model folder or Hugging Face repository (default: smollm2-135m, where it is installed)")
-    add("-p", "--prompt-tokens", type=int, default=512, help="length of the prompt (default: 512)")
-    add("-g", "--generation-tokens", type=int, default=1024, help="tokens to generate (default: 1024)")
+    add("-p", "--prompt-tokens", type=int, nargs="+", help="length of the prompt (default: 512; --shape: 128 512)")
+    add("-g", "--generation-tokens", type=int, help="tokens to generate (default: 1024; --suite, --shape: 128)")
     add("-b", "--batch-size", type=int, default=1, help="only 1 is supported yet")
-    add("-n", "--num-trials", type=int, default=5, help="how often to measure (default: 5)")
+    add("-n", "--num-trials", type=int, help="how often to measure (default: 5; --suite, --shape: 3)")
     add("--prefill-step-size", type=int, default=2048, help="prompt tokens per forward pass (default: 2048)")
     add("--delay", type=float, default=0, help="seconds to wait before each trial (default: 0)")
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the tokenizer or model")
@@ -209,11 +210,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="n-gram speculation, or its settings (default: T)",
     )
     add("--compare", choices=("mlx_lm",), help="measure this engine too, in alternation, and compare the tokens")
-    add("--json", action="store_true", help="print one JSON object instead of lines")
+    add("--json", nargs="?", const="-", metavar="FILE", help="write the report as JSON, without FILE in place of lines")
+    command.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; return the exit code."""
+    if args.suite or args.shape:
+        return command.run(args)
+    if len(args.prompt_tokens or ()) > 1:
+        raise UsageError("several --prompt-tokens go with --shape only")
+    args.prompt_tokens = args.prompt_tokens[0] if args.prompt_tokens else 512
+    args.generation_tokens = 1024 if args.generation_tokens is None else args.generation_tokens
+    args.num_trials = 5 if args.num_trials is None else args.num_trials
     if args.batch_size != 1:
         raise UsageError("--batch-size is not supported yet: leave it at 1")
     for name in ("prompt_tokens", "generation_tokens", "num_trials", "prefill_step_size"):
@@ -221,7 +230,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1")
 
     def say(text: str) -> None:
-        if not args.json:
+        if args.json != "-":
             print(text, flush=True)
 
     from .demo import DEFAULT
@@ -249,7 +258,7 @@ def run(args: argparse.Namespace) -> int:
             label = f"Trial {number}: " + (f" {engine.name:6}" if args.compare else "")
             say(f"{label} " + ", ".join(f"{key}={value:.3f}" for key, value in asdict(trial).items()))
     report = make_report(args, ours, trials, {engine.name: engine.load_peak for engine in engines}, difference)
-    print(json.dumps(report, indent=1) if args.json else describe(report))
+    write_report(report, describe, args.json)
     return 0
 
 

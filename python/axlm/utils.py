@@ -186,7 +186,8 @@ class _Job:
     """A load that runs in the core. Leaving its ``with`` block before :meth:`wait` returned gives up the model."""
 
     def __init__(self, folder: Path, lazy: bool, model_config: dict[str, Any] | None) -> None:
-        self._job = _bridge.load_start(str(folder), {"lazy": lazy, "config": model_config or {}})
+        options = {"lazy": lazy, **({"config": model_config} if model_config else {})}
+        self._job = _bridge.load_start(str(folder), options)
         self._over = False
         self._model = 0
 
