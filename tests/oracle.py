@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,20 @@ import axlm
 import mlx.core as mx
 import mlx_lm
 from axlm.model import Model
+from fixtures.check import prompts
+
+STEPS: dict[str, Callable[[int], int]] = {
+    "whole": lambda length: 2048,
+    "1": lambda length: 1,
+    "7": lambda length: 7,
+    "len-1": lambda length: length - 1,
+    "len": lambda length: length,
+    "len+1": lambda length: length + 1,
+}
+"""Prefill step sizes that every family is tested with, from the prompt's length."""
+
+PROMPTS = ("chat", "text", "long")
+"""The prompts of fixtures.check; the long one is many windows long."""
 
 NEAR_TIE = 0.05
 """Below this lead of the best logit over the next, bf16 and quantised runs may rightly choose differently."""
@@ -53,6 +67,11 @@ def _reference(folder: Path, prompt: tuple[int, ...], tokens: int) -> Reference:
 def reference(folder: Path, prompt: Sequence[int], tokens: int) -> Reference:
     """Generate with mlx_lm, past end tokens."""
     return _reference(folder, tuple(prompt), tokens)
+
+
+def prompt_of(folder: Path, name: str) -> list[int]:
+    """The token ids of one of PROMPTS."""
+    return prompts(theirs(folder)[1])[name]
 
 
 def generated(model: Model, prompt: Sequence[int], tokens: int, **options: Any) -> list[int]:

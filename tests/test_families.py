@@ -8,25 +8,11 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from axlm import NgramConfig
-from fixtures.check import prompts
-from oracle import check_near, first_difference, generated, ours, reference, theirs
+from oracle import PROMPTS, STEPS, check_near, first_difference, generated, ours, prompt_of, reference, theirs
 
 Tiny = Callable[[str], Path]
 
 FAMILIES = ("qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe")
-PROMPTS = ("chat", "text", "long")  # the long one is many windows long
-STEPS: dict[str, Callable[[int], int]] = {
-    "whole": lambda length: 2048,
-    "1": lambda length: 1,
-    "7": lambda length: 7,
-    "len-1": lambda length: length - 1,
-    "len": lambda length: length,
-    "len+1": lambda length: length + 1,
-}
-
-
-def prompt_of(folder: Path, name: str) -> list[int]:
-    return prompts(theirs(folder)[1])[name]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -16,21 +16,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from fake_native import Tokenizer
-from fixtures.check import prompts
-from oracle import check_near, first_difference, generated, ours, reference, theirs
+from oracle import PROMPTS, STEPS, check_near, first_difference, generated, ours, prompt_of, reference, theirs
 
 Tiny = Callable[[str], Path]
 
 FAMILIES = ("llama", "qwen3")
-PROMPTS = ("chat", "text", "long")
-STEPS: dict[str, Callable[[int], int]] = {
-    "whole": lambda length: 2048,
-    "1": lambda length: 1,
-    "7": lambda length: 7,
-    "len-1": lambda length: length - 1,
-    "len": lambda length: length,
-    "len+1": lambda length: length + 1,
-}
 VARIANTS = (
     "llama-default", "llama-linear", "llama-yarn", "llama-yarn_mscale", "llama-longrope", "llama-dynamic",
     "llama-traditional", "llama-tied", "llama-bias", "llama-bare", "qwen3-untied", "qwen3-yarn",
@@ -40,10 +30,6 @@ FORMS = (
     "bf16", "q4", "q4f32", "q2", "q3", "q4g32", "q4g128", "q5", "q6", "q8", "mxfp4", "mxfp8", "nvfp4", "mixed46",
     "mixed46i", "mixedfp4",
 )  # fmt: skip
-
-
-def prompt_of(folder: Path, name: str) -> list[int]:
-    return prompts(theirs(folder)[1])[name]
 
 
 # Tokens

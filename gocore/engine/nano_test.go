@@ -13,22 +13,12 @@ import (
 
 	"axlm/gocore/ngram"
 	"axlm/mlxc"
+	"axlm/mlxc/mlxctest"
 )
 
 const nanoVocab = 96
 
-func TestMain(m *testing.M) {
-	libmlxc := os.Getenv("AXLM_MLXC")
-	if libmlxc == "" {
-		fmt.Fprintln(os.Stderr, "set AXLM_MLXC (and AXLM_LIBMLX) to the libraries, as `make test` does")
-		os.Exit(1)
-	}
-	if err := mlxc.Load(os.Getenv("AXLM_LIBMLX"), libmlxc); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { mlxctest.Main(m) }
 
 // nano writes a two-layer qwen3 model with random weights; seed chooses them.
 // Its logits are spread widely, so that no two of them nearly tie.

@@ -1,41 +1,12 @@
 package models
 
 import (
-	"fmt"
-	"os"
-	"runtime"
 	"testing"
 
 	"axlm/mlxc"
+	"axlm/mlxc/mlxctest"
 )
 
-func TestMain(m *testing.M) {
-	libmlxc := os.Getenv("AXLM_MLXC")
-	if libmlxc == "" {
-		fmt.Fprintln(os.Stderr, "set AXLM_MLXC (and AXLM_LIBMLX) to the libraries, as `make test` does")
-		os.Exit(1)
-	}
-	if err := mlxc.Load(os.Getenv("AXLM_LIBMLX"), libmlxc); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { mlxctest.Main(m) }
 
-// newScope makes a scope on a stream of the test's own thread, which ends with
-// the test. AXLM_TEST_DEVICE=gpu puts it on the GPU.
-func newScope(t *testing.T) *mlxc.Scope {
-	t.Helper()
-	runtime.LockOSThread()
-	device := mlxc.Device{Type: mlxc.CPU}
-	if os.Getenv("AXLM_TEST_DEVICE") == "gpu" {
-		device.Type = mlxc.GPU
-	}
-	stream, err := mlxc.NewStream(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := mlxc.NewScope(stream)
-	t.Cleanup(func() { s.Close(); stream.Free() })
-	return s
-}
+func newScope(t *testing.T) *mlxc.Scope { return mlxctest.NewScope(t) }

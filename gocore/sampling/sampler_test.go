@@ -1,44 +1,19 @@
 package sampling
 
 import (
-	"fmt"
 	"math"
-	"os"
-	"runtime"
 	"testing"
 
 	"axlm/mlxc"
+	"axlm/mlxc/mlxctest"
 )
 
-func TestMain(m *testing.M) {
-	path := os.Getenv("AXLM_MLXC")
-	if path == "" {
-		fmt.Fprintln(os.Stderr, "set AXLM_MLXC (and AXLM_LIBMLX) to the libraries, as `make test` does")
-		os.Exit(1)
-	}
-	if err := mlxc.Load(os.Getenv("AXLM_LIBMLX"), path); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
-
-func scope(t *testing.T) *mlxc.Scope {
-	t.Helper()
-	runtime.LockOSThread() // streams belong to threads
-	stream, err := mlxc.NewStream(mlxc.Device{Type: mlxc.CPU})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := mlxc.NewScope(stream)
-	t.Cleanup(s.Close)
-	return s
-}
+func TestMain(m *testing.M) { mlxctest.Main(m) }
 
 // A large vocabulary in bfloat16 is drawn from exactly: at each draw the token
 // is where a sum in float64 says.
 func TestDrawsFromALargeBFloat16Vocabulary(t *testing.T) {
-	s := scope(t)
+	s := mlxctest.NewScope(t)
 	const vocab = 50_000
 	logits := make([]float32, vocab)
 	for i := range logits {
