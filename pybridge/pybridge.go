@@ -198,8 +198,8 @@ func LoadStart(path string, options string) (int, error) {
 }
 
 // LoadWait waits up to waitMs for the load and returns its progress as JSON:
-// {"done", "total"} in bytes and "model", the model's handle or 0. A load that
-// ended is gone after it.
+// {"done", "total"} in bytes, "warming_up", and "model", the model's handle or
+// 0. A load that ended is gone after it.
 func LoadWait(load int, waitMs int) (string, error) {
 	return call(func() (string, error) {
 		l, err := get(bridge.loads, "load", load)
@@ -216,7 +216,7 @@ func LoadWait(load int, waitMs int) (string, error) {
 			handle = put(bridge.models, model)
 		}
 		done, total := l.Progress()
-		return toJSON(map[string]any{"done": done, "total": total, "model": handle})
+		return toJSON(map[string]any{"done": done, "total": total, "warming_up": l.WarmingUp(), "model": handle})
 	})
 }
 

@@ -31,6 +31,7 @@ type Load struct {
 	done, total atomic.Int64
 	finished    chan struct{}
 	cancelled   atomic.Bool
+	warming     atomic.Bool
 	model       *Model
 	err         error
 }
@@ -43,6 +44,9 @@ func (l *Load) Progress() (done, total int64) { return l.done.Load(), l.total.Lo
 func (l *Load) Cancel() { l.cancelled.Store(true) }
 
 var errCancelled = errs.Value("the load was cancelled")
+
+// WarmingUp tells that the weights are read and the passes are being run once.
+func (l *Load) WarmingUp() bool { return l.warming.Load() }
 
 // Wait waits up to d and tells whether the load ended; then the model is
 // ready, or the error says why not.
@@ -117,6 +121,7 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 		l.done.Add(int64(size))
 	}
 	if e.warm {
+		l.warming.Store(true)
 		if err := e.do(m.warmUp); err != nil {
 			_ = m.Close() // the first error is the one to tell
 			return nil, err

@@ -192,7 +192,7 @@ def load_wait(job: int, wait_ms: int) -> dict[str, Any]:
     """Wait for a load, at most ``wait_ms`` milliseconds.
 
     Returns:
-        ``done`` and ``total`` bytes, and ``model``: its handle, 0 until it is loaded.
+        ``done`` and ``total`` bytes, ``warming_up``, and ``model``: its handle, 0 until it is loaded.
 
     Raises:
         FileNotFoundError, ValueError, …: what the load failed with; the job is over then.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+
+_logger = logging.getLogger("axlm")
+
+_PATIENCE_MS = 3000
+"""How long warming up may take before the user is told what the wait is."""
 
 _REPO_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -210,10 +216,14 @@ class _Job:
             OSError, ValueError, …: what the load failed with.
         """
         bar = Bar("Loading", "B")
+        polls_warming_up = 0
         try:
             while not self._over:
                 state = self._poll(WAIT_MS)
                 bar.update(state["done"], state["total"])
+                polls_warming_up += bool(state.get("warming_up"))
+                if polls_warming_up == _PATIENCE_MS // WAIT_MS:
+                    _logger.warning("axlm: MLX compiles GPU kernels for this model; the first time that takes a minute")
         finally:
             bar.close()
         handle, self._model = self._model, 0
