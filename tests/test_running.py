@@ -274,3 +274,29 @@ def test_a_process_ends_while_a_generator_is_open(tiny: Tiny) -> None:
     process = child(code, str(tiny("qwen3-nano-f32")))
     out, _ = process.communicate(timeout=30)
     assert out == "int\n" and process.returncode == 0
+
+
+def test_a_model_is_not_copied_or_pickled(tiny: Callable[[str], Path]) -> None:
+    import copy
+    import pickle
+
+    model, _ = axlm.load(tiny("qwen3-nano-f32"))
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            attempt(model)
+    model.close()
+
+
+def test_a_daemon_thread_that_generates_ends_quietly(tiny: Callable[[str], Path]) -> None:
+    code = f"""
+import threading, time
+from axlm import generate_step, load
+model, _ = load({str(tiny("qwen3-nano-f32"))!r})
+def read():
+    for _ in generate_step([1, 2], model, max_tokens=-1):
+        pass
+threading.Thread(target=read, daemon=True).start()
+time.sleep(0.3)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr, done.stderr

@@ -221,6 +221,24 @@ def test_a_bias_may_have_string_keys(tiny: Tiny) -> None:
         assert plain[0] not in [token for token, _ in found]
 
 
+def test_an_infinite_bias_bans_a_token(tiny: Tiny) -> None:
+    folder = tiny("qwen3-nano-f32")
+    plain = [token for token, _ in axlm.generate_step([1, 2, 3], ours(folder)[0], max_tokens=20)]
+    ban = {"logit_bias": {plain[0]: float("-inf")}}
+    expected = run(
+        their_step, theirs(folder)[0], [1, 2, 3], 0, logits_processors=upstream.make_logits_processors(**ban)
+    )
+    found = run(axlm.generate_step, ours(folder)[0], [1, 2, 3], 0, logits_processors=make_logits_processors(**ban))
+    assert found == expected and plain[0] not in found[0]
+
+
+def test_a_sampler_that_returns_no_token_is_named(tiny: Tiny) -> None:
+    model, _ = ours(tiny("qwen3-nano-f32"))
+    for wrong in (lambda _: 1, lambda _: None, lambda _: mx.array([1.5])):
+        with pytest.raises(TypeError, match="sampler"):
+            next(axlm.generate_step([1], model, sampler=wrong))
+
+
 def test_called_on_arrays_they_are_mlx_lms() -> None:
     logits = mx.random.normal((1, 50), key=mx.random.key(1))
     for options in SAMPLERS.values():
@@ -259,6 +277,8 @@ def test_options_out_of_range_are_named(tiny: Tiny, options: dict[str, Any], cul
     ("make", "error", "culprit"),
     [
         (lambda: make_sampler(temp="hot"), TypeError, "temp"),
+        (lambda: make_sampler(temp=float("nan")), ValueError, "temp"),
+        (lambda: make_logits_processors(frequency_penalty=float("inf")), ValueError, "frequency_penalty"),
         (lambda: make_sampler(top_k=1.5), TypeError, "top_k"),
         (lambda: make_logits_processors(repetition_penalty=-1.0), ValueError, "repetition_penalty"),
         (lambda: make_logits_processors(logit_bias={"five": 1.0}), ValueError, "five"),

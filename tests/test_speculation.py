@@ -11,6 +11,7 @@ import axlm
 import mlx.core as mx
 import pytest
 from axlm import NgramConfig
+from axlm.ngram import ngram_options
 from axlm.sample_utils import make_logits_processors, make_sampler
 from oracle import ours, reference
 
@@ -122,3 +123,27 @@ def test_a_closed_stream_frees_its_request(tiny: Tiny) -> None:
             next(stream)
         stream.close()
     assert model.stats()["requests"] == 0
+
+
+def test_ropes_that_look_at_a_forwards_length_are_not_drafted_for(tiny: Tiny) -> None:
+    """Dynamic ropes turn tokens by the end of the forward they are in, past the length that the model was made for."""
+    folder = tiny("llama-dynamic-f32")  # made for 64 tokens
+    model, _ = ours(folder)
+    for prompt in ([7, 8, 9] * 34, [7, 8, 9] * 15, [1, 1, 1]):
+        expected = reference(folder, prompt, 60).ids
+        for ngram in (False, True, EVERY_STEP):
+            assert tokens(model, prompt, max_tokens=60, ngram=ngram) == expected, (len(prompt), ngram)
+
+
+def test_settings_of_a_wrong_type_are_named() -> None:
+    for settings, error in (
+        ({"max_draft_tokens": "4"}, TypeError),
+        ({"max_draft_tokens": 2.5}, TypeError),
+        ({"adaptive": 1}, TypeError),
+        ({"min_support": 2**64}, ValueError),
+        ({"ema_decay": float("nan")}, ValueError),
+    ):
+        with pytest.raises(error, match=next(iter(settings))):
+            ngram_options(settings)
+        with pytest.raises(error, match=next(iter(settings))):
+            ngram_options(NgramConfig(**settings))

@@ -153,6 +153,7 @@ func (m *Model) assemble() error {
 	if r, ok := built.(interface{ Recurrent() bool }); ok {
 		m.recurrent = r.Recurrent()
 	}
+	m.drafted = st.FixedLength()
 	m.vocab, m.layers = built.VocabSize(), built.Layers()
 	return nil
 }

@@ -26,6 +26,7 @@ type Model struct {
 	shared   *ngram.Shared // what requests of the model learn from each other
 	// recurrent says that the state cannot go back by moving a length.
 	recurrent  bool
+	drafted    int // length of text up to which drafts may be verified, 0 for any
 	bytes      int
 	parameters int
 

@@ -40,16 +40,31 @@ func (r *Request) remaining() int {
 	return r.options.MaxTokens - r.generated
 }
 
+// draftable is how many drafts a pass may verify now.
+func (r *Request) draftable() int {
+	return min(r.remaining(), r.model.rows(r.cache.Offset())) - 1
+}
+
+// rows is how many tokens a pass may have after offset of them.
+func (m *Model) rows(offset int) int {
+	if m.drafted == 0 {
+		return ngram.MaxWidth
+	}
+	return max(1, m.drafted-offset)
+}
+
 // plan decides the pass after the last token that is final.
 func (r *Request) plan() input {
 	in := input{ids: []int32{r.text[len(r.text)-1]}, decision: ngram.Decision{Lookahead: true}}
 	if r.spec == nil {
 		return in
 	}
-	d := r.spec.Plan(r.remaining() - 1)
+	d := r.spec.Plan(r.draftable())
 	if r.engine.warm {
 		d = fit(d)
 	}
+	// Padding must not reach where drafting must not.
+	d.Width = min(d.Width, r.model.rows(r.cache.Offset()))
 	in.decision = d
 	if len(d.Drafts) == 0 {
 		return in
@@ -67,7 +82,7 @@ func (r *Request) planAhead() ngram.Decision {
 	if r.spec == nil {
 		return ngram.Decision{Lookahead: true}
 	}
-	return r.spec.PlanAhead(r.remaining() - 1)
+	return r.spec.PlanAhead(r.draftable())
 }
 
 // learn tells the speculator what a pass committed and what it cost.

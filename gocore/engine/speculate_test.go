@@ -14,7 +14,7 @@ import (
 // samplings are a greedy one and seeded ones that use every part.
 func samplings() map[string]Options {
 	all := &sampling.Processors{
-		LogitBias:  map[string]float64{"5": 2, "9": -3},
+		LogitBias:  map[string]sampling.Bias{"5": 2, "9": -3},
 		Repetition: sampling.Penalty{Value: 1.3, Context: 20},
 		Presence:   sampling.Penalty{Value: 0.5, Context: 7},
 		Frequency:  sampling.Penalty{Value: 0.25, Context: 0},

@@ -53,6 +53,9 @@ func NewRoPE(s *mlxc.Scope, c RoPEConfig) (*RoPE, error) {
 	if c.Dims < 2 || c.Dims%2 != 0 {
 		return nil, errs.Value("rope: the number of rotated features must be even and positive, got %d", c.Dims)
 	}
+	if !(c.Base > 0) || math.IsInf(c.Base, 0) {
+		return nil, errs.Value("config.json: rope_theta must be a positive number, got %v", c.Base)
+	}
 	r := &RoPE{Dims: c.Dims, Traditional: c.Traditional, base: float32(c.Base), scale: 1, input: 1}
 	if c.Scaling == nil {
 		return r, nil
@@ -88,6 +91,15 @@ func NewRoPE(s *mlxc.Scope, c RoPEConfig) (*RoPE, error) {
 		r.base, r.freqs = 0, s.Keep(freqs)
 	}
 	return r, s.Err()
+}
+
+// Fixed is the length of text up to which a token's angles do not depend on the
+// tokens that a forward has beside it; 0 for any length.
+func (r *RoPE) Fixed() int {
+	if r.dynamic == nil {
+		return 0
+	}
+	return r.dynamic.maxLength
 }
 
 // Forward rotates x [B, heads, L, d] for positions offset, offset+1, ….

@@ -22,6 +22,7 @@ type Store struct {
 	derived []mlxc.Array // made from the folder's arrays, ours to free
 	views   []mlxc.Array // of arrays above, in their memory
 	frees   []func()     // release what else layers made
+	fixed   int          // see FixedLength
 	err     error
 }
 
@@ -139,8 +140,16 @@ func (st *Store) RoPE(c RoPEConfig) *RoPE {
 		return nil
 	}
 	st.Adopt(r.freqs)
+	if n := r.Fixed(); n > 0 && (st.fixed == 0 || n < st.fixed) {
+		st.fixed = n
+	}
 	return r
 }
+
+// FixedLength is the length of text up to which no rope of the model looks at
+// how many tokens a forward has; 0 for any length. Beyond it, verifying drafts
+// would not give plain decoding's tokens.
+func (st *Store) FixedLength() int { return st.fixed }
 
 // Ignore marks tensors that the family does not use on purpose.
 func (st *Store) Ignore(match func(name string) bool) {

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"fmt"
 	"math"
 	"sort"
 	"strconv"
@@ -15,13 +16,30 @@ type Penalty struct {
 	Context int     `json:"context"` // 0 for all
 }
 
+// Bias is a number that JSON may also write as "inf" or "-inf".
+type Bias float64
+
+// UnmarshalJSON reads a number, or its word.
+func (b *Bias) UnmarshalJSON(text []byte) error {
+	word := string(text)
+	if unquoted, err := strconv.Unquote(word); err == nil {
+		word = unquoted
+	}
+	v, err := strconv.ParseFloat(word, 64)
+	if err != nil {
+		return fmt.Errorf("logit_bias: %s is not a number", text)
+	}
+	*b = Bias(v)
+	return nil
+}
+
 // Processors change logits before a token is chosen: the bias first, then the
 // repetition, presence and frequency penalties. Names are mlx_lm's.
 type Processors struct {
-	LogitBias  map[string]float64 `json:"logit_bias"` // by token id, as JSON writes keys
-	Repetition Penalty            `json:"repetition"`
-	Presence   Penalty            `json:"presence"`
-	Frequency  Penalty            `json:"frequency"`
+	LogitBias  map[string]Bias `json:"logit_bias"` // by token id, as JSON writes keys
+	Repetition Penalty         `json:"repetition"`
+	Presence   Penalty         `json:"presence"`
+	Frequency  Penalty         `json:"frequency"`
 
 	biasIDs    []int32
 	biasValues []float32
@@ -43,7 +61,7 @@ func (p *Processors) Validate(vocab int) error {
 		if err != nil || id < 0 || id >= vocab {
 			return errs.Value("`logit_bias`: %q is not a token id of a vocabulary of %d", key, vocab)
 		}
-		if math.IsNaN(value) {
+		if math.IsNaN(float64(value)) {
 			return errs.Value("`logit_bias`: the bias of token %d is not a number", id)
 		}
 		p.biasIDs = append(p.biasIDs, int32(id))

@@ -38,6 +38,7 @@ class _Core(NamedTuple):
 
 _core: _Core | None = None
 _lock = threading.Lock()
+_shut_down = False
 _started = _forked = False  # Go runs in this process; it ran in the process that this one was forked from
 
 
@@ -82,7 +83,9 @@ def _load() -> _Core:
 
 def _shutdown() -> None:
     """Let the engine finish what it is computing, before the libraries under it are torn down."""
+    global _shut_down
     if _core is not None and not _forked:
+        _shut_down = True
         call(_core.functions.shutdown)
 
 
@@ -145,6 +148,8 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except RuntimeError as error:
         kind, separator, message = str(error).partition("\x1f")
+    if _shut_down and threading.current_thread() is not threading.main_thread():
+        raise SystemExit  # the process ends, and a daemon thread still works: it ends without a word
     if not separator:
         kind, message = "RuntimeError", kind
     raised = getattr(builtins, kind, RuntimeError)

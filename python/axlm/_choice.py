@@ -100,7 +100,14 @@ def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_toke
         for processor in chosen.processors:
             logits = processor(tokens, logits)
         logprobs = logits - mx.logsumexp(logits, keepdims=True)
-        return int(sampler(logprobs).item()), logprobs.squeeze(0)
+        chosen_token = sampler(logprobs)
+        if (
+            not isinstance(chosen_token, mx.array)
+            or chosen_token.size != 1
+            or not mx.issubdtype(chosen_token.dtype, mx.integer)
+        ):
+            raise TypeError(f"sampler: it must return one token id as an array of integers, not {chosen_token!r}")
+        return int(chosen_token.item()), logprobs.squeeze(0)
 
     token, values = pick()
     count = 0

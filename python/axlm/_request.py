@@ -57,6 +57,8 @@ def integer(name: str, value: Any, least: int) -> int:
         raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
     if number < least:
         raise ValueError(f"{name} must be at least {least}, not {number}")
+    if number >= 2**53:
+        raise ValueError(f"{name} is out of range: {number}")
     return number
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _bridge
 from ._crossing import pack_ids
@@ -110,6 +110,10 @@ class Model:
     def stats(self) -> dict[str, Any]:
         """Return the core's counters of this model."""
         return _bridge.stats(self.handle)
+
+    def __reduce__(self) -> NoReturn:
+        """A model lives in this process's core: a copy would be another model there, or none."""
+        raise TypeError(f"a model cannot be copied or pickled; load {str(self.path)!r} again where it is needed")
 
     def close(self) -> None:
         """Give the model's memory back. What still uses it gets a ValueError; closing twice is harmless."""

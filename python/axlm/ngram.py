@@ -48,10 +48,23 @@ def ngram_options(ngram: Any) -> dict[str, Any] | bool:
     if ngram is None or isinstance(ngram, bool):
         return bool(ngram)
     if isinstance(ngram, NgramConfig):
-        return asdict(ngram)
+        return _checked(asdict(ngram))
     if isinstance(ngram, dict):
         known = {field.name for field in fields(NgramConfig)}
         if unknown := sorted(set(ngram) - known):
             raise ValueError(f"ngram: {unknown[0]!r} is not a setting; there are {', '.join(sorted(known))}")
-        return dict(ngram)
+        return _checked(dict(ngram))
     raise TypeError(f"ngram must be True, False or an NgramConfig, not {type(ngram).__name__}")
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """Check the settings' types, and that the numbers are such as the core can read; it checks their ranges."""
+    defaults = asdict(NgramConfig())
+    for name, value in settings.items():
+        kind = type(defaults[name])
+        right = isinstance(value, kind) or (kind is float and isinstance(value, int))
+        if not right or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"ngram: {name} must be a {kind.__name__}, not {value!r}")
+        if not isinstance(value, bool) and not abs(value) < 2**53:  # NaN too
+            raise ValueError(f"ngram: {name} is out of range: {value!r}")
+    return settings

@@ -216,7 +216,10 @@ def native_processors(processors: Sequence[Any]) -> dict[str, Any] | None:
             return None
         last = place
         if processor.kind == "logit_bias":
-            options["logit_bias"] = {str(token): value for token, value in processor.bias}
+            # JSON has no infinities; the core reads them as words.
+            options["logit_bias"] = {
+                str(token): value if math.isfinite(value) else str(value) for token, value in processor.bias
+            }
         else:
             options[processor.kind] = {"value": processor.value, "context": processor.context_size}
     return options
@@ -229,17 +232,20 @@ def _bias(logit_bias: Mapping[Any, float]) -> list[tuple[int, float]]:
             token = int(key) if isinstance(key, str) else operator.index(key)
         except (TypeError, ValueError):
             raise ValueError(f"logit_bias: {key!r} is not a token id") from None
-        bias = _number(f"logit_bias[{key!r}]", value)
+        bias = _number(f"logit_bias[{key!r}]", value, finite=False)
         if math.isnan(bias):
             raise ValueError(f"logit_bias[{key!r}] is not a number")
         pairs.append((token, bias))
     return pairs
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: Any, finite: bool = True) -> float:
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    return float(value)
+    number = float(value)
+    if finite and not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, not {number}")
+    return number
 
 
 def _index(name: str, value: Any) -> int:
