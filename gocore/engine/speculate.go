@@ -151,7 +151,7 @@ func (e *Engine) takeBack(r *Request, n int) error {
 		r.spec.Truncate(len(r.text))
 	}
 	// The cache lacks the last token of the text.
-	if err := e.rollback(r, len(r.text)-1-r.mark); err != nil {
+	if err := e.rollback(r.cache, len(r.text)-1-r.mark); err != nil {
 		return fmt.Errorf("taking back %d tokens: %w", n, err)
 	}
 	return nil
@@ -178,7 +178,7 @@ func (r *Request) Settle() (int, error) {
 		want := len(r.text) - len(unread)
 		switch offset := r.cache.Offset(); {
 		case offset > want:
-			if err := r.engine.rollback(r, want-r.mark); err != nil {
+			if err := r.engine.rollback(r.cache, want-r.mark); err != nil {
 				return err
 			}
 		case offset < want:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"axlm/gocore/kvcache"
 	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
@@ -141,13 +142,13 @@ func (e *Engine) commit(r *Request, p *pass, accepted int) error {
 	if accepted+1 == p.rows {
 		return nil
 	}
-	return e.rollback(r, accepted+1)
+	return e.rollback(r.cache, accepted+1)
 }
 
 // rollback keeps the first keep tokens after the cache's checkpoint.
-func (e *Engine) rollback(r *Request, keep int) error {
+func (e *Engine) rollback(cache *kvcache.Cache, keep int) error {
 	var failed error
-	err := e.build(func(s *mlxc.Scope) { failed = r.cache.Rollback(s, keep) })
+	err := e.build(func(s *mlxc.Scope) { failed = cache.Rollback(s, keep) })
 	if failed != nil {
 		return failed
 	}

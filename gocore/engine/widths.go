@@ -51,7 +51,8 @@ func (m *Model) warmUp() error {
 	ids := make([]int32, passWidths[len(passWidths)-1])
 	for _, width := range append([]int{1}, passWidths[:]...) {
 		for round := range coldRounds + timedRounds {
-			seconds, err := m.engine.timed(m, cache.Checkpoint, func(s *mlxc.Scope) mlxc.Array {
+			cache.Checkpoint()
+			seconds, err := m.engine.timed(func(s *mlxc.Scope) mlxc.Array {
 				logits := m.model.Forward(s, s.FromInt32s(ids[:width], 1, width), cache, width)
 				return s.ArgMax(s.Subtract(logits, s.LogSumExp(logits, -1, true)), -1, false)
 			})
@@ -62,9 +63,8 @@ func (m *Model) warmUp() error {
 			if width > 1 && round >= coldRounds {
 				m.shared.Cost().Record(width, seconds)
 			}
-			var failed error
-			if err := m.engine.build(func(s *mlxc.Scope) { failed = cache.Rollback(s, 0) }); err != nil || failed != nil {
-				return fmt.Errorf("warming up passes of %d tokens: going back: %w", width, errFirst(failed, err))
+			if err := m.engine.rollback(cache, 0); err != nil {
+				return fmt.Errorf("warming up passes of %d tokens: going back: %w", width, err)
 			}
 		}
 	}
@@ -72,8 +72,7 @@ func (m *Model) warmUp() error {
 }
 
 // timed builds and evaluates a graph and tells how long both took.
-func (e *Engine) timed(m *Model, before func(), graph func(s *mlxc.Scope) mlxc.Array) (float64, error) {
-	before()
+func (e *Engine) timed(graph func(s *mlxc.Scope) mlxc.Array) (float64, error) {
 	started := time.Now()
 	var out mlxc.Array
 	if err := e.build(func(s *mlxc.Scope) { out = s.Keep(graph(s)) }); err != nil {
@@ -84,13 +83,4 @@ func (e *Engine) timed(m *Model, before func(), graph func(s *mlxc.Scope) mlxc.A
 		return 0, err
 	}
 	return time.Since(started).Seconds(), nil
-}
-
-func errFirst(errors ...error) error {
-	for _, err := range errors {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -59,14 +59,20 @@ func (m *decoder) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, r
 			return mlxc.Array{}
 		}
 	}
+	return headLogits(s, h, rows, m.norm, m.embed, m.head)
+}
+
+// headLogits are the output head's for the last rows positions of h [B, L, dim]; the
+// embedding is the head where head is nil. With rows 0 they are not wanted.
+func headLogits(s *mlxc.Scope, h mlxc.Array, rows int, norm *nn.RMSNorm, embed *nn.Embedding, head *nn.Linear) mlxc.Array {
 	if rows == 0 {
 		return h
 	}
-	h = m.norm.Forward(s, lastRows(s, h, rows))
-	if m.head == nil {
-		return m.embed.AsLinear(s, h)
+	h = norm.Forward(s, lastRows(s, h, rows))
+	if head == nil {
+		return embed.AsLinear(s, h)
 	}
-	return m.head.Forward(s, h)
+	return head.Forward(s, h)
 }
 
 // lastRows keeps the last rows positions of h [B, L, dim], so that the head

@@ -132,14 +132,7 @@ func (m *gemma3) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, ro
 			return mlxc.Array{}
 		}
 	}
-	if rows == 0 {
-		return h
-	}
-	h = m.norm.Forward(s, lastRows(s, h, rows))
-	if m.head == nil {
-		return m.embed.AsLinear(s, h)
-	}
-	return m.head.Forward(s, h)
+	return headLogits(s, h, rows, m.norm, m.embed, m.head)
 }
 
 // addWithin is x + y; in float16, which the family's activations outgrow, it

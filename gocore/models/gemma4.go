@@ -251,19 +251,11 @@ func (m *gemma4) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, ro
 			return mlxc.Array{}
 		}
 	}
-	if rows == 0 {
+	h = headLogits(s, h, rows, m.norm, m.embed, m.head)
+	if rows == 0 || m.cap == nil {
 		return h
 	}
-	h = m.norm.Forward(s, lastRows(s, h, rows))
-	if m.head == nil {
-		h = m.embed.AsLinear(s, h)
-	} else {
-		h = m.head.Forward(s, h)
-	}
-	if m.cap != nil {
-		h = m.cap(s, h)
-	}
-	return h
+	return m.cap(s, h)
 }
 
 // forward makes each layer's input, [B, L, size], of ids [B, L] and their

@@ -199,14 +199,7 @@ func (m *qwen35) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, ro
 			return mlxc.Array{}
 		}
 	}
-	if rows == 0 {
-		return h
-	}
-	h = m.norm.Forward(s, lastRows(s, h, rows))
-	if m.head == nil {
-		return m.embed.AsLinear(s, h)
-	}
-	return m.head.Forward(s, h)
+	return headLogits(s, h, rows, m.norm, m.embed, m.head)
 }
 
 func (b *qwen35Block) forward(s *mlxc.Scope, h mlxc.Array, masks *maskSet, state kvcache.Layer) mlxc.Array {
