@@ -10,10 +10,13 @@ import (
 // offer makes the logits after the text and leaves the choice of the token to
 // the reader, who calls Choose. Nothing can be queued or drafted meanwhile.
 func (e *Engine) offer(r *Request) error {
-	last := r.text[len(r.text)-1:]
+	if err := e.quantise(r); err != nil {
+		return err
+	}
+	in := r.last()
 	var logits mlxc.Array
 	err := e.build(func(s *mlxc.Scope) {
-		logits = s.Keep(s.Reshape(r.model.model.Forward(s, s.FromInt32s(last, 1, 1), r.cache, 1), -1))
+		logits = s.Keep(s.Reshape(r.model.forward(s, in.ids, in.rows.of(s, r.options.Embeddings), r.cache, 1), -1))
 	})
 	if err == nil {
 		err = mlxc.Eval(logits)
@@ -22,7 +25,7 @@ func (e *Engine) offer(r *Request) error {
 		logits.Free()
 		return err
 	}
-	r.filled.Store(int64(len(r.prompt)))
+	r.filled.Store(int64(r.total))
 	r.stats.DecodeSteps++
 	r.choosing = true
 	e.planner.Want(r.id, false)
@@ -38,7 +41,7 @@ func (r *Request) Choose(id int32) error {
 	}
 	return r.engine.do(func() error {
 		switch {
-		case r.cache == nil:
+		case r.engine.requests[r.id] == nil:
 			return errRequestClosed
 		case !r.choosing:
 			return errs.Value("no choice is due: ask for the next token first")

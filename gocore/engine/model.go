@@ -43,25 +43,35 @@ func (m *Model) Bytes() int { return m.bytes }
 // VocabSize counts the token ids that the model knows.
 func (m *Model) VocabSize() int { return m.vocab }
 
-// Logits runs ids, batch rows of equal length, without a cache, and returns
-// the logits [batch, L, vocab], evaluated. The array is the caller's.
-func (m *Model) Logits(ids []int32, batch int) (mlxc.Array, error) {
-	if len(ids) == 0 || batch < 1 || len(ids)%batch != 0 {
-		return mlxc.Array{}, errs.Value("tokens: want [batch, length] with at least one token each, got %d tokens in %d rows", len(ids), batch)
-	}
-	if err := m.checkIDs(ids); err != nil {
+// Logits runs ids, batch rows of equal length, after what cache holds, which is
+// nothing when it is nil, and returns the logits [batch, L, vocab], evaluated.
+// embeddings [batch, L, dim], if any, stand in place of the ids' own; ids may
+// then be missing. Both arrays are the caller's.
+func (m *Model) Logits(ids []int32, batch int, embeddings mlxc.Array, cache *Cache) (mlxc.Array, error) {
+	length, err := m.checkInput(ids, batch, embeddings)
+	if err != nil {
 		return mlxc.Array{}, err
 	}
 	var out mlxc.Array
-	err := m.engine.do(func() error {
+	err = m.engine.do(func() error {
 		if m.model == nil {
 			return errModelClosed
 		}
-		cache := m.model.NewCache(models.CacheOptions{})
-		defer cache.Free()
-		length := len(ids) / batch
-		err := m.engine.build(func(s *mlxc.Scope) {
-			out = s.Keep(m.model.Forward(s, s.FromInt32s(ids, batch, length), cache, length))
+		state, err := m.stateOf(cache)
+		if err != nil {
+			return err
+		}
+		if cache == nil {
+			defer state.Free()
+		} else if err := cache.follow(ids, batch); err != nil {
+			return err
+		}
+		err = m.engine.build(func(s *mlxc.Scope) {
+			var tokens mlxc.Array
+			if len(ids) > 0 {
+				tokens = s.FromInt32s(ids, batch, length)
+			}
+			out = s.Keep(m.run(s, tokens, embeddings, state, length))
 		})
 		if err == nil {
 			err = mlxc.Eval(out)

@@ -22,61 +22,139 @@ func TestMain(m *testing.M) { mlxctest.Main(m) }
 
 // nano writes a two-layer qwen3 model with random weights; seed chooses them.
 // Its logits are spread widely, so that no two of them nearly tie.
-func nano(t *testing.T, seed uint64) string {
+func nano(t *testing.T, seed uint64) string { return nanoOf(t, seed, 8) }
+
+// nanoOf is nano with a head size of its own.
+func nanoOf(t *testing.T, seed uint64, headDim int) string {
 	t.Helper()
-	const hidden, inner, heads, kvHeads, headDim, layers = 32, 48, 4, 2, 8, 2
-	dir := t.TempDir()
-	config, err := json.Marshal(map[string]any{
+	const hidden, inner, heads, kvHeads, layers = 32, 48, 4, 2, 2
+	w := newWriter(t, seed, map[string]any{
 		"model_type": "qwen3", "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "rms_norm_eps": 1e-6,
 		"vocab_size": nanoVocab, "max_position_embeddings": 4096, "rope_theta": 10000, "tie_word_embeddings": true,
 	})
+	w.add("model.embed_tokens.weight", 0.3, 0, nanoVocab, hidden)
+	w.add("model.norm.weight", 0.5, 6, hidden)
+	for i := range layers {
+		at := fmt.Sprintf("model.layers.%d.", i)
+		w.linear(at+"self_attn.q_proj", heads*headDim, hidden)
+		w.linear(at+"self_attn.k_proj", kvHeads*headDim, hidden)
+		w.linear(at+"self_attn.v_proj", kvHeads*headDim, hidden)
+		w.linear(at+"self_attn.o_proj", hidden, heads*headDim)
+		w.mlp(at+"mlp.", hidden, inner)
+		w.add(at+"self_attn.q_norm.weight", 0.2, 1.5, headDim)
+		w.add(at+"self_attn.k_norm.weight", 0.2, 1.5, headDim)
+		w.norms(at, hidden)
+	}
+	return w.save()
+}
+
+// nanoRecurrent writes a qwen3_5 model of a recurrent and a full layer.
+func nanoRecurrent(t *testing.T, seed uint64) string {
+	t.Helper()
+	const hidden, inner, heads, kvHeads, headDim, layers = 32, 48, 4, 2, 8, 2
+	const keyHeads, valueHeads, size, conv = 2, 4, 8, 4
+	w := newWriter(t, seed, map[string]any{
+		"model_type": "qwen3_5", "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner,
+		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "rms_norm_eps": 1e-6,
+		"vocab_size": nanoVocab, "max_position_embeddings": 4096, "tie_word_embeddings": true,
+		"linear_num_key_heads": keyHeads, "linear_num_value_heads": valueHeads, "linear_key_head_dim": size,
+		"linear_value_head_dim": size, "linear_conv_kernel_dim": conv, "full_attention_interval": layers,
+	})
+	const prefix = "language_model.model."
+	w.add(prefix+"embed_tokens.weight", 0.3, 0, nanoVocab, hidden)
+	w.add(prefix+"norm.weight", 0.5, 6, hidden)
+	for i := range layers {
+		at := fmt.Sprintf("%slayers.%d.", prefix, i)
+		w.mlp(at+"mlp.", hidden, inner)
+		w.norms(at, hidden)
+		if i == layers-1 {
+			w.linear(at+"self_attn.q_proj", 2*heads*headDim, hidden)
+			w.linear(at+"self_attn.k_proj", kvHeads*headDim, hidden)
+			w.linear(at+"self_attn.v_proj", kvHeads*headDim, hidden)
+			w.linear(at+"self_attn.o_proj", hidden, heads*headDim)
+			w.add(at+"self_attn.q_norm.weight", 0.2, 1.5, headDim)
+			w.add(at+"self_attn.k_norm.weight", 0.2, 1.5, headDim)
+			continue
+		}
+		at += "linear_attn."
+		channels := (2*keyHeads + valueHeads) * size
+		w.linear(at+"in_proj_qkv", channels, hidden)
+		w.linear(at+"in_proj_z", valueHeads*size, hidden)
+		w.linear(at+"in_proj_b", valueHeads, hidden)
+		w.linear(at+"in_proj_a", valueHeads, hidden)
+		w.linear(at+"out_proj", hidden, valueHeads*size)
+		w.add(at+"conv1d.weight", 0.5, 0, channels, conv, 1)
+		w.add(at+"A_log", 0.5, 0, valueHeads)
+		w.add(at+"dt_bias", 0.5, 0, valueHeads)
+		w.add(at+"norm.weight", 0.1, 1, size)
+	}
+	return w.save()
+}
+
+// writer makes a model folder of random weights.
+type writer struct {
+	t      *testing.T
+	dir    string
+	random *rand.Rand
+	s      *mlxc.Scope
+	arrays map[string]mlxc.Array
+}
+
+func newWriter(t *testing.T, seed uint64, config map[string]any) *writer {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	random := rand.New(rand.NewPCG(seed, 1))
 	stream, err := mlxc.NewStream(mlxc.Device{Type: mlxc.CPU})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := mlxc.NewScope(stream)
-	defer s.Close()
-	arrays := map[string]mlxc.Array{}
-	add := func(name string, scale, base float64, dims ...int) {
-		n := 1
-		for _, d := range dims {
-			n *= d
-		}
-		values := make([]float32, n)
-		for i := range values {
-			values[i] = float32(base + scale*random.NormFloat64())
-		}
-		arrays[name] = s.FromFloat32s(values, dims...)
+	return &writer{
+		t: t, dir: dir, random: rand.New(rand.NewPCG(seed, 1)), s: mlxc.NewScope(stream), arrays: map[string]mlxc.Array{},
 	}
-	add("model.embed_tokens.weight", 0.3, 0, nanoVocab, hidden)
-	add("model.norm.weight", 0.5, 6, hidden)
-	for i := range layers {
-		at := fmt.Sprintf("model.layers.%d.", i)
-		wide := func(name string, out, in int) { add(at+name+".weight", 1.4/math.Sqrt(float64(in)), 0, out, in) }
-		wide("self_attn.q_proj", heads*headDim, hidden)
-		wide("self_attn.k_proj", kvHeads*headDim, hidden)
-		wide("self_attn.v_proj", kvHeads*headDim, hidden)
-		wide("self_attn.o_proj", hidden, heads*headDim)
-		wide("mlp.gate_proj", inner, hidden)
-		wide("mlp.up_proj", inner, hidden)
-		wide("mlp.down_proj", hidden, inner)
-		add(at+"self_attn.q_norm.weight", 0.2, 1.5, headDim)
-		add(at+"self_attn.k_norm.weight", 0.2, 1.5, headDim)
-		add(at+"input_layernorm.weight", 0.1, 1, hidden)
-		add(at+"post_attention_layernorm.weight", 0.1, 1, hidden)
+}
+
+// add adds an array of normally distributed numbers.
+func (w *writer) add(name string, deviation, mean float64, dims ...int) {
+	n := 1
+	for _, d := range dims {
+		n *= d
 	}
-	if err := mlxc.SaveSafetensors(filepath.Join(dir, "model.safetensors"), arrays, nil); err != nil {
-		t.Fatal(err)
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(mean + deviation*w.random.NormFloat64())
 	}
-	return dir
+	w.arrays[name] = w.s.FromFloat32s(values, dims...)
+}
+
+func (w *writer) linear(path string, out, in int) {
+	w.add(path+".weight", 1.4/math.Sqrt(float64(in)), 0, out, in)
+}
+
+func (w *writer) mlp(at string, hidden, inner int) {
+	w.linear(at+"gate_proj", inner, hidden)
+	w.linear(at+"up_proj", inner, hidden)
+	w.linear(at+"down_proj", hidden, inner)
+}
+
+func (w *writer) norms(at string, hidden int) {
+	w.add(at+"input_layernorm.weight", 0.1, 1, hidden)
+	w.add(at+"post_attention_layernorm.weight", 0.1, 1, hidden)
+}
+
+func (w *writer) save() string {
+	w.t.Helper()
+	defer w.s.Close()
+	if err := mlxc.SaveSafetensors(filepath.Join(w.dir, "model.safetensors"), w.arrays, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.dir
 }
 
 func start(t *testing.T, c Config) *Engine {

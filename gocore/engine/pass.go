@@ -14,6 +14,7 @@ import (
 type input struct {
 	ids      []int32    // the last token, then drafts, then padding
 	next     mlxc.Array // [1], instead of ids
+	rows     rowRange   // of the prompt's embeddings, instead or as well
 	decision ngram.Decision
 }
 
@@ -34,6 +35,9 @@ type pass struct {
 
 // launch queues a forward and the choice of a token after each of its rows.
 func (e *Engine) launch(r *Request, in input) (*pass, error) {
+	if err := e.quantise(r); err != nil {
+		return nil, err
+	}
 	p := &pass{rows: max(1, len(in.ids)), decision: in.decision}
 	draws := r.draw(p)
 	history := sampling.History{Tokens: r.text, Next: in.next}
@@ -47,17 +51,19 @@ func (e *Engine) launch(r *Request, in input) (*pass, error) {
 		r.mark = r.cache.Offset()
 	}
 	err := e.build(func(s *mlxc.Scope) {
-		ids := in.next
-		if ids.Valid() {
-			ids = s.Reshape(ids, 1, 1)
+		var logits mlxc.Array
+		if in.next.Valid() {
+			logits = r.model.model.Forward(s, s.Reshape(in.next, 1, 1), r.cache, p.rows)
 		} else {
-			ids = s.FromInt32s(in.ids, 1, p.rows)
+			logits = r.model.forward(s, in.ids, in.rows.of(s, r.options.Embeddings), r.cache, p.rows)
 		}
-		logits := r.model.model.Forward(s, ids, r.cache, p.rows)
 		if s.Err() != nil {
 			return
 		}
-		logits = r.options.Processors.Apply(s, s.Reshape(logits, p.rows, -1), history)
+		logits = s.Reshape(logits, p.rows, -1)
+		if len(r.text) > 0 { // mlx_lm asks no processor about embeddings alone
+			logits = r.options.Processors.Apply(s, logits, history)
+		}
 		// The choice is made among log probabilities, not logits: in bfloat16
 		// they round differently, and mlx_lm compares the former.
 		logprobs := s.Subtract(logits, s.LogSumExp(logits, -1, true))

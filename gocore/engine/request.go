@@ -9,10 +9,8 @@ import (
 
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
-	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
-	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
 
@@ -39,6 +37,23 @@ type Options struct {
 	Speculation *ngram.Config
 	// Proposers replace the built-in ones.
 	Proposers []ngram.Proposer
+
+	// Cache is what the request continues, and leaves behind; nil begins anew.
+	Cache *Cache
+	// MaxKVSize bounds the keys and values of a new cache, 0 for no bound: see
+	// kvcache.Rotating. Layers with windows of their own have no such choice.
+	MaxKVSize int
+	// QuantisedKV makes the cache quantised.
+	QuantisedKV *QuantisedKV
+	// Embeddings [N, dim] stand in place of the prompt's tokens, of which there
+	// are then N or none. The request takes them over.
+	Embeddings mlxc.Array
+}
+
+// QuantisedKV says when keys and values are quantised, and how.
+type QuantisedKV struct {
+	Form  kvcache.QuantForm
+	Start int // tokens in the cache from which on
 }
 
 // Token is one generated token.
@@ -86,9 +101,14 @@ type Request struct {
 
 	// What follows is touched by the engine's thread alone.
 	prompt    []int32
-	text      []int32 // the prompt and the tokens that are final
-	cache     *kvcache.Cache
-	ahead     *pass // queued before its turn, nil for none
+	text      []int32        // the prompt and the tokens that are final
+	total     int            // prompt positions: tokens or embeddings
+	cache     *kvcache.Cache // nil once it ended, and while it is lent
+	borrowed  *Cache         // whose state the cache is
+	base      int            // the cache's offset before the text
+	parked    int            // the cache's offset when it was lent
+	known     int            // tokens before the text that the speculator has seen
+	ahead     *pass          // queued before its turn, nil for none
 	generated int
 	mark      int // the cache's offset at its checkpoint
 	spec      *ngram.Speculator
@@ -123,8 +143,9 @@ func (s *Stats) Add(o Stats) {
 // vocabulary. It does not wait for the engine, which may be busy with another
 // request's long prompt: what fails later comes from Next.
 func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
-	if len(ids) == 0 {
-		return nil, errs.Value("prompt: it holds no tokens")
+	total, err := promptLength(ids, o.Embeddings)
+	if err != nil {
+		return nil, err
 	}
 	if err := m.checkIDs(ids); err != nil {
 		return nil, err
@@ -145,7 +166,7 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	r := &Request{
 		id: e.nextID.Add(1), engine: e, model: m, options: o,
 		ends: map[int32]bool{}, wake: make(chan struct{}, 1),
-		prompt: slices.Clone(ids), text: slices.Clone(ids),
+		prompt: slices.Clone(ids), text: slices.Clone(ids), total: total,
 	}
 	for _, t := range o.EndTokens {
 		r.ends[t] = true
@@ -171,14 +192,17 @@ func (e *Engine) admit(r *Request) {
 		return
 	}
 	err := guarded(func() error {
-		r.cache = m.model.NewCache(models.CacheOptions{PadViews: e.padViews})
-		return e.planner.Add(scheduler.Request{ID: r.id, Pending: len(r.prompt), PrefillStep: r.options.PrefillStepSize})
+		if err := e.equip(r); err != nil {
+			return err
+		}
+		return e.schedule(r)
 	})
 	if err != nil {
+		r.release()
 		r.fail(err)
 		return
 	}
-	r.stats.PromptTokens = len(r.prompt)
+	r.stats.PromptTokens = r.total
 	e.requests[r.id] = r
 	m.live[r.id] = r
 }
@@ -234,7 +258,7 @@ func (r *Request) want() { r.engine.planner.Want(r.id, true) }
 
 // Progress tells how many of the prompt's tokens the cache holds.
 func (r *Request) Progress() (done, total int) {
-	return int(r.filled.Load()), len(r.prompt)
+	return int(r.filled.Load()), r.total
 }
 
 // Stats tells what the request did so far. Once it has ended that is known
@@ -343,10 +367,8 @@ func (e *Engine) drop(r *Request, err error) {
 		if r.spec != nil {
 			r.spec.Finish()
 		}
-		r.ahead.free()
-		r.ahead = nil
-		r.cache.Free()
-		r.cache = nil
+		e.surrender(r, err)
+		r.release()
 	}
 	if err != nil {
 		r.fail(err)

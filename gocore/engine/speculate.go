@@ -8,8 +8,7 @@ import (
 	"axlm/gocore/sampling"
 )
 
-// speculate gives the request its speculator, if its options want one, and
-// shows it the prompt.
+// speculate gives the request its speculator, if its options want one.
 func (r *Request) speculate() error {
 	c := r.options.Speculation
 	if c == nil || r.options.ReaderChooses {
@@ -28,7 +27,6 @@ func (r *Request) speculate() error {
 	if err != nil {
 		return errs.Value("%v", err)
 	}
-	r.spec.Observe(r.prompt...)
 	return nil
 }
 
@@ -42,7 +40,21 @@ func (r *Request) remaining() int {
 
 // draftable is how many drafts a pass may verify now.
 func (r *Request) draftable() int {
-	return min(r.remaining(), r.model.rows(r.cache.Offset())) - 1
+	return min(r.remaining(), r.rows()) - 1
+}
+
+// rows is how many tokens a pass may have now, all but the first of which may
+// have to be taken back.
+func (r *Request) rows() int {
+	offset := r.cache.Offset()
+	n := r.model.rows(offset)
+	if room, limited := r.cache.Room(); limited {
+		n = min(n, room)
+	}
+	if q := r.options.QuantisedKV; q != nil && offset < q.Start {
+		n = min(n, q.Start-offset) // what comes after sees quantised keys
+	}
+	return max(1, n)
 }
 
 // rows is how many tokens a pass may have after offset of them.
@@ -55,8 +67,8 @@ func (m *Model) rows(offset int) int {
 
 // plan decides the pass after the last token that is final.
 func (r *Request) plan() input {
-	in := input{ids: []int32{r.text[len(r.text)-1]}, decision: ngram.Decision{Lookahead: true}}
-	if r.spec == nil {
+	in := r.last()
+	if r.spec == nil || in.rows.n > 0 {
 		return in
 	}
 	d := r.spec.Plan(r.draftable())
@@ -64,7 +76,7 @@ func (r *Request) plan() input {
 		d = fit(d)
 	}
 	// Padding must not reach where drafting must not.
-	d.Width = min(d.Width, r.model.rows(r.cache.Offset()))
+	d.Width = min(d.Width, r.rows())
 	in.decision = d
 	if len(d.Drafts) == 0 {
 		return in
@@ -73,6 +85,18 @@ func (r *Request) plan() input {
 	for len(in.ids) < d.Width {
 		// Padding: rows that only make the pass as wide as is cheapest.
 		in.ids = append(in.ids, d.Drafts[len(d.Drafts)-1])
+	}
+	return in
+}
+
+// last is the input of a plain pass after the last token that is final.
+func (r *Request) last() input {
+	in := input{decision: ngram.Decision{Lookahead: true}}
+	if n := len(r.text); n > 0 {
+		in.ids = []int32{r.text[n-1]}
+	}
+	if r.generated == 0 {
+		in.rows = r.embeddings(r.total-1, 1)
 	}
 	return in
 }
@@ -91,7 +115,7 @@ func (r *Request) learn(p *pass, accepted int, seconds float64) {
 		return
 	}
 	r.spec.Result(p.decision, accepted, seconds)
-	r.spec.Observe(r.text[r.spec.Len():]...)
+	r.spec.Observe(r.text[r.spec.Len()-r.known:]...)
 }
 
 // rekey makes key the state of the random generator. A reader that changes it
@@ -99,26 +123,18 @@ func (r *Request) learn(p *pass, accepted int, seconds float64) {
 // draws one token ahead. Tokens drawn beyond that are taken back. It runs on
 // the engine's thread.
 func (e *Engine) rekey(r *Request, key sampling.Key) error {
-	if r.cache == nil {
+	if e.requests[r.id] == nil {
 		return nil // it ended
 	}
 	if r.generated == 0 && r.ahead == nil {
 		r.state = key
 		return nil
 	}
-	r.mu.Lock()
-	drawn := min(1, len(r.out))
-	extra := r.out[drawn:]
-	r.out = r.out[:drawn]
-	for i := range r.out {
-		r.out[i].State = key
-	}
-	if len(extra) > 0 {
-		r.ended, r.final = false, nil
-	}
-	r.mu.Unlock()
-	for _, t := range extra {
-		t.Free()
+	drawn, extra := r.unread()
+	if drawn == 1 {
+		r.mu.Lock()
+		r.out[0].State = key
+		r.mu.Unlock()
 	}
 	switch {
 	case drawn == 1:
@@ -128,7 +144,25 @@ func (e *Engine) rekey(r *Request, key sampling.Key) error {
 	default:
 		r.reseed = &key
 	}
-	return e.takeBack(r, len(extra))
+	return e.takeBack(r, extra)
+}
+
+// unread drops all tokens that wait for the reader but the first: plain decoding
+// would not have them yet. It returns how many wait now, and how many do not
+// any more.
+func (r *Request) unread() (waiting, dropped int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting = min(1, len(r.out))
+	extra := r.out[waiting:]
+	r.out = r.out[:waiting]
+	if len(extra) > 0 {
+		r.ended, r.final = false, nil
+	}
+	for _, t := range extra {
+		t.Free()
+	}
+	return waiting, len(extra)
 }
 
 // Ahead is where plain decoding leaves the random generator when it yields t:
@@ -148,46 +182,11 @@ func (e *Engine) takeBack(r *Request, n int) error {
 	r.text = r.text[:len(r.text)-n]
 	r.stats.GeneratedTokens = r.generated
 	if r.spec != nil {
-		r.spec.Truncate(len(r.text))
+		r.spec.Truncate(r.known + len(r.text))
 	}
 	// The cache lacks the last token of the text.
-	if err := e.rollback(r.cache, len(r.text)-1-r.mark); err != nil {
+	if err := e.rollback(r.cache, r.base+len(r.text)-1-r.mark); err != nil {
 		return fmt.Errorf("taking back %d tokens: %w", n, err)
 	}
 	return nil
-}
-
-// Settle ends the request so that its cache holds exactly the prompt and the
-// tokens that the reader took. It returns how many those are.
-func (r *Request) Settle() (int, error) {
-	held := 0
-	err := r.engine.do(func() error {
-		if r.cache == nil {
-			return errRequestClosed
-		}
-		r.mu.Lock()
-		unread := r.out
-		r.out, r.ended = nil, true
-		r.mu.Unlock()
-		for _, t := range unread {
-			t.Free()
-		}
-		r.engine.planner.Want(r.id, false)
-		r.ahead.free()
-		r.ahead = nil
-		want := len(r.text) - len(unread)
-		switch offset := r.cache.Offset(); {
-		case offset > want:
-			if err := r.engine.rollback(r.cache, want-r.mark); err != nil {
-				return err
-			}
-		case offset < want:
-			if err := r.engine.extend(r, r.text[offset:want]); err != nil {
-				return err
-			}
-		}
-		held = r.cache.Offset()
-		return nil
-	})
-	return held, err
 }

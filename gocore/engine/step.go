@@ -40,7 +40,11 @@ func (e *Engine) execute(item scheduler.Item) {
 // prompt token is left to decode.
 func (e *Engine) prefill(r *Request, n int) error {
 	from := int(r.filled.Load())
-	if err := e.extend(r, r.prompt[from:from+n]); err != nil {
+	var ids []int32
+	if len(r.prompt) > 0 {
+		ids = r.prompt[from : from+n]
+	}
+	if err := e.extend(r, ids, r.embeddings(from, n)); err != nil {
 		return err
 	}
 	if err := mlxc.ClearCache(); err != nil {
@@ -52,10 +56,14 @@ func (e *Engine) prefill(r *Request, n int) error {
 	return nil
 }
 
-// extend appends tokens to the cache and waits for it.
-func (e *Engine) extend(r *Request, ids []int32) error {
+// extend appends tokens, or embeddings in their place, to the cache and waits
+// for it.
+func (e *Engine) extend(r *Request, ids []int32, rows rowRange) error {
+	if err := e.quantise(r); err != nil {
+		return err
+	}
 	err := e.build(func(s *mlxc.Scope) {
-		r.model.model.Forward(s, s.FromInt32s(ids, 1, len(ids)), r.cache, 0)
+		r.model.forward(s, ids, rows.of(s, r.options.Embeddings), r.cache, 0)
 	})
 	if err != nil {
 		return err
@@ -117,7 +125,7 @@ func (e *Engine) decode(r *Request) error {
 	if err := e.commit(r, p, accepted); err != nil {
 		return err
 	}
-	r.filled.Store(int64(len(r.prompt)))
+	r.filled.Store(int64(r.total))
 	r.stats.DecodeSteps++
 	if r.stats.DecodeSteps%clearEvery == 0 {
 		if err := mlxc.ClearCache(); err != nil {

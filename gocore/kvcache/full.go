@@ -63,7 +63,7 @@ func causalMask(s *mlxc.Scope, offset, rows, keys int, dt mlxc.DType) mlxc.Array
 }
 
 // Update implements Attention.
-func (c *Full) Update(s *mlxc.Scope, k, v mlxc.Array) (mlxc.Array, mlxc.Array) {
+func (c *Full) Update(s *mlxc.Scope, k, v mlxc.Array) Rows {
 	rows := k.Dim(2)
 	view := c.view(rows)
 	end := c.length + rows
@@ -71,13 +71,12 @@ func (c *Full) Update(s *mlxc.Scope, k, v mlxc.Array) (mlxc.Array, mlxc.Array) {
 	keys := writeAt(s, c.keys, k, c.length)
 	values := writeAt(s, c.values, v, c.length)
 	if s.Err() != nil {
-		return mlxc.Array{}, mlxc.Array{}
+		return Rows{}
 	}
 	replace(s, &c.keys, keys)
 	replace(s, &c.values, values)
 	c.length = end
-	return s.Slice(keys, []int{0, 0, 0, 0}, []int{k.Dim(0), k.Dim(1), view, k.Dim(3)}),
-		s.Slice(values, []int{0, 0, 0, 0}, []int{v.Dim(0), v.Dim(1), view, v.Dim(3)})
+	return Rows{Keys: rowsOf(s, keys, 0, view), Values: rowsOf(s, values, 0, view)}
 }
 
 // reserve makes room for n tokens.

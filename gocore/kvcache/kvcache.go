@@ -32,6 +32,13 @@ type Layer interface {
 	Bytes() int
 	// Free releases the state.
 	Free()
+	// Adopt makes st, as mlx_lm has it after offset tokens, the state of a
+	// layer that is empty. The arrays stay the caller's.
+	Adopt(s *mlxc.Scope, st State, offset int) error
+	// Export returns the state as mlx_lm has it and leaves the layer empty.
+	// What it takes is built in s; the arrays are the caller's, who evaluates
+	// them.
+	Export(s *mlxc.Scope) State
 }
 
 // Mask says which keys each query row may see.
@@ -47,9 +54,28 @@ type Attention interface {
 	// queries' type. Call it before Update.
 	Mask(s *mlxc.Scope, rows int, dt mlxc.DType) Mask
 	// Update appends k and v, [B, heads, rows, head size], and returns what
-	// the rows attend to: [B, heads, keys, head size].
-	Update(s *mlxc.Scope, k, v mlxc.Array) (keys, values mlxc.Array)
+	// the rows attend to.
+	Update(s *mlxc.Scope, k, v mlxc.Array) Rows
 }
+
+// Rows are what queries attend to: keys and values [B, heads, n, head size],
+// or the same quantised.
+type Rows struct {
+	Keys, Values mlxc.Array
+	Quantised    *QuantisedRows // in place of the two above
+}
+
+// QuantisedRows are keys and values quantised along the head size.
+type QuantisedRows struct {
+	Keys, Values Packed
+	Form         QuantForm
+}
+
+// Packed are the parts of a quantised array.
+type Packed struct{ Weight, Scales, Biases mlxc.Array }
+
+// QuantForm says how keys and values are quantised.
+type QuantForm struct{ GroupSize, Bits int }
 
 // Cache is the state of all layers of a model for one request.
 type Cache struct {

@@ -150,13 +150,13 @@ func (c *Window) mask(s *mlxc.Scope, rows int, keys mlxc.Array, dt mlxc.DType) m
 }
 
 // Update implements Attention.
-func (c *Window) Update(s *mlxc.Scope, k, v mlxc.Array) (mlxc.Array, mlxc.Array) {
+func (c *Window) Update(s *mlxc.Scope, k, v mlxc.Array) Rows {
 	rows := k.Dim(2)
 	w := c.way(rows)
 	n := c.view(rows, w)
 	c.settle(s)
 	if s.Err() != nil {
-		return mlxc.Array{}, mlxc.Array{}
+		return Rows{}
 	}
 	c.announce = false
 	if w == prompting {
@@ -174,14 +174,14 @@ func (c *Window) Update(s *mlxc.Scope, k, v mlxc.Array) (mlxc.Array, mlxc.Array)
 		c.pending.keys, c.pending.values = s.Keep(k), s.Keep(v)
 	}
 	if s.Err() != nil {
-		return mlxc.Array{}, mlxc.Array{}
+		return Rows{}
 	}
 	if w == verifying {
 		c.pending.rows = rows
 	} else {
 		c.advance(rows)
 	}
-	return rowsOf(s, c.keys, 0, n), rowsOf(s, c.values, 0, n)
+	return Rows{Keys: rowsOf(s, c.keys, 0, n), Values: rowsOf(s, c.values, 0, n)}
 }
 
 // advance counts rows that were written into the ring.
@@ -214,7 +214,7 @@ func (c *Window) dropPending() {
 
 // prompt attends to what the window holds and the new rows, n keys in all, in
 // the order of their positions, and makes the last ones the ring.
-func (c *Window) prompt(s *mlxc.Scope, k, v mlxc.Array, n int) (mlxc.Array, mlxc.Array) {
+func (c *Window) prompt(s *mlxc.Scope, k, v mlxc.Array, n int) Rows {
 	end := c.ringed + k.Dim(2)
 	held := end - c.seen(c.ringed)
 	keys, values := c.ordered(s, c.keys, k, n), c.ordered(s, c.values, v, n)
@@ -222,13 +222,13 @@ func (c *Window) prompt(s *mlxc.Scope, k, v mlxc.Array, n int) (mlxc.Array, mlxc
 	ring := func(a mlxc.Array) mlxc.Array { return s.Contiguous(rowsOf(s, a, held-c.size, c.size)) }
 	ringKeys, ringValues := ring(keys), ring(values)
 	if s.Err() != nil {
-		return mlxc.Array{}, mlxc.Array{}
+		return Rows{}
 	}
 	replace(s, &c.keys, ringKeys)
 	replace(s, &c.values, ringValues)
 	c.capacity, c.ringed, c.gone = c.size, end, end-c.size
 	c.origin = c.gone % c.size
-	return keys, values
+	return Rows{Keys: keys, Values: values}
 }
 
 // ordered is the rows that the next query sees, then added, then zeros, n in

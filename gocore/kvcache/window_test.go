@@ -86,8 +86,8 @@ func (r *rig) forward(n int) {
 	r.history.values = append(r.history.values, values...)
 	r.s.Reset()
 	mask := r.state.Mask(r.s, n, mlxc.Float32)
-	k, v := r.state.Update(r.s, r.array(keys), r.array(values))
-	out := r.s.SDPA(r.array(queries), k, v, 1, mask.Mode, mask.Array, mlxc.Array{})
+	seen := r.state.Update(r.s, r.array(keys), r.array(values))
+	out := r.s.SDPA(r.array(queries), seen.Keys, seen.Values, 1, mask.Mode, mask.Array, mlxc.Array{})
 	out = r.s.Keep(r.s.Transpose(out, 0, 2, 1, 3))
 	if r.s.Err() != nil {
 		r.t.Fatalf("%d rows at %d: %v", n, offset, r.s.Err())
@@ -218,7 +218,7 @@ func TestWindowStaysBounded(t *testing.T) {
 		t.Helper()
 		s.Reset()
 		k := s.Ones(mlxc.Float32, 1, testHeads, n, testWidth)
-		keys, _ := w.Update(s, k, k)
+		keys := w.Update(s, k, k).Keys
 		if s.Err() != nil {
 			t.Fatal(s.Err())
 		}

@@ -23,6 +23,9 @@ func newAttention(window int, o CacheOptions) kvcache.Layer {
 	if window > 0 {
 		return kvcache.NewWindow(window, o.PadViews)
 	}
+	if o.MaxSize > 0 {
+		return kvcache.NewRotating(o.MaxSize, o.Keep)
+	}
 	return kvcache.NewFull(o.PadViews)
 }
 

@@ -46,11 +46,14 @@ func (m *decoder) NewCache(o CacheOptions) *kvcache.Cache {
 }
 
 func (m *decoder) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	h := m.embed.Forward(s, ids)
+	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
+}
+
+func (m *decoder) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	masks := maskSet{rows: ids.Dim(1), dt: h.DType()}
+	masks := maskSet{rows: h.Dim(1), dt: h.DType()}
 	for i := range m.blocks {
 		b, state := &m.blocks[i], cache.Layers[i].(kvcache.Attention)
 		h = s.Add(h, b.attention.Forward(s, b.inputNorm.Forward(s, h), masks.of(s, state), state))

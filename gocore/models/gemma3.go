@@ -116,13 +116,16 @@ func (m *gemma3) NewCache(o CacheOptions) *kvcache.Cache {
 }
 
 func (m *gemma3) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	h := m.embed.Forward(s, ids)
+	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
+}
+
+func (m *gemma3) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
 	dt := h.DType()
 	h = s.Multiply(h, s.AsType(s.Scalar(m.scale, mlxc.BFloat16), dt))
-	masks := maskSet{rows: ids.Dim(1), dt: dt}
+	masks := maskSet{rows: h.Dim(1), dt: dt}
 	for i := range m.layers {
 		l, state := &m.layers[i], cache.Layers[i].(kvcache.Attention)
 		a := l.attention.Forward(s, l.inputNorm.Forward(s, h), masks.of(s, state), state)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
@@ -228,7 +229,13 @@ func (m *gemma4) NewCache(o CacheOptions) *kvcache.Cache {
 }
 
 func (m *gemma4) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	h := m.embed.Forward(s, ids)
+	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
+}
+
+func (m *gemma4) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+	if m.perLayer != nil && !ids.Valid() && s.Err() == nil {
+		s.Fail(errs.Value("input_embeddings: a model with inputs of each layer's own needs the prompt's tokens as well"))
+	}
 	h = s.Multiply(h, s.ScalarLike(h, m.scale))
 	var inputs []mlxc.Array
 	if m.perLayer != nil {
@@ -237,7 +244,7 @@ func (m *gemma4) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, ro
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	pass := gemma4Pass{masks: maskSet{rows: ids.Dim(1), dt: h.DType()}, seen: make([]attended, len(m.windows))}
+	pass := gemma4Pass{masks: maskSet{rows: h.Dim(1), dt: h.DType()}, seen: make([]attended, len(m.windows))}
 	for i := range m.layers {
 		if i == len(m.windows) && rows == 0 {
 			break // what follows leaves nothing in the cache

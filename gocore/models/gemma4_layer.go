@@ -33,8 +33,8 @@ type gemma4Pass struct {
 
 // attended is what a layer's queries attend to.
 type attended struct {
-	keys, values mlxc.Array
-	offset       int // the position of the first new row
+	rows   kvcache.Rows
+	offset int // the position of the first new row
 }
 
 // forward maps x [B, L, dim] to the same shape. input is the layer's own,
@@ -80,7 +80,7 @@ func (a *gemma4Attention) forward(s *mlxc.Scope, x mlxc.Array, pass *gemma4Pass,
 	q = s.Transpose(a.qNorm.Forward(s, q), 0, 2, 1, 3)
 	seen := &pass.seen[a.source]
 	q = a.rope.Forward(s, q, seen.offset)
-	out := nn.Attend(s, q, seen.keys, seen.values, 1, pass.masks.of(s, state))
+	out := nn.Attend(s, q, seen.rows, 1, pass.masks.of(s, state))
 	return a.o.Forward(s, nn.MergeHeads(s, out, batch, length))
 }
 
@@ -97,6 +97,5 @@ func (a *gemma4Attention) update(s *mlxc.Scope, x mlxc.Array, state kvcache.Atte
 	if s.Err() != nil {
 		return attended{}
 	}
-	keys, values := state.Update(s, k, v)
-	return attended{keys: keys, values: values, offset: offset}
+	return attended{rows: state.Update(s, k, v), offset: offset}
 }

@@ -25,6 +25,10 @@ type Model interface {
 	// rows positions, [B, rows, vocab]. With rows 0 it returns what need not
 	// be evaluated: the cache's arrays are all that a prefill wants.
 	Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array
+	// ForwardEmbedded is Forward with embeddings h [B, L, dim] in place of the
+	// ids'. The family scales them as it does its own; ids may be none where it
+	// has no other use for them.
+	ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array
 }
 
 // CacheOptions say how a request's state is kept.
@@ -32,6 +36,9 @@ type CacheOptions struct {
 	// PadViews makes attention of several rows read keys in multiples of
 	// kvcache.Step; see kvcache.NewFull.
 	PadViews bool
+	// MaxSize bounds the rows of layers that attend to all tokens, 0 for no
+	// bound; the first Keep tokens stay.
+	MaxSize, Keep int
 }
 
 // builder makes a family from a folder's config and weights.

@@ -188,11 +188,14 @@ func (m *qwen35) NewCache(o CacheOptions) *kvcache.Cache {
 }
 
 func (m *qwen35) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	h := m.embed.Forward(s, ids)
+	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
+}
+
+func (m *qwen35) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	masks := maskSet{rows: ids.Dim(1), dt: h.DType()}
+	masks := maskSet{rows: h.Dim(1), dt: h.DType()}
 	for i := range m.blocks {
 		h = m.blocks[i].forward(s, h, &masks, cache.Layers[i])
 		if s.Err() != nil {

@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"math"
+
 	"axlm/gocore/kvcache"
 	"axlm/mlxc"
 )
@@ -10,8 +12,56 @@ func MergeHeads(s *mlxc.Scope, x mlxc.Array, batch, length int) mlxc.Array {
 	return s.Reshape(s.Transpose(x, 0, 2, 1, 3), batch, length, -1)
 }
 
-// Attend is scaled dot product attention of q [B, heads, L, d] over keys and
-// values [B, kv heads, N, d]; heads is a multiple of kv heads.
-func Attend(s *mlxc.Scope, q, k, v mlxc.Array, scale float32, m kvcache.Mask) mlxc.Array {
-	return s.SDPA(q, k, v, scale, m.Mode, m.Array, mlxc.Array{})
+// Attend is scaled dot product attention of q [B, heads, L, d] over rows of
+// n keys; heads is a multiple of their heads.
+func Attend(s *mlxc.Scope, q mlxc.Array, rows kvcache.Rows, scale float32, m kvcache.Mask) mlxc.Array {
+	if rows.Quantised != nil {
+		return attendQuantised(s, q, rows.Quantised, scale, m)
+	}
+	return s.SDPA(q, rows.Keys, rows.Values, scale, m.Mode, m.Array, mlxc.Array{})
+}
+
+// attendQuantised multiplies with the quantised keys and values as they are.
+func attendQuantised(s *mlxc.Scope, q mlxc.Array, rows *kvcache.QuantisedRows, scale float32, m kvcache.Mask) mlxc.Array {
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	batch, heads, length, size := q.Dim(0), q.Dim(1), q.Dim(2), q.Dim(3)
+	keys, values := rows.Keys, rows.Values
+	kvHeads, n := keys.Weight.Dim(1), keys.Weight.Dim(2)
+	q = s.Multiply(q, s.ScalarLike(q, scale))
+	grouped := heads > kvHeads
+	if grouped {
+		q = s.Reshape(q, batch, kvHeads, heads/kvHeads, length, size)
+		keys, values = expand(s, keys), expand(s, values)
+	}
+	multiply := func(x mlxc.Array, w kvcache.Packed, transpose bool) mlxc.Array {
+		return s.QuantizedMatmul(x, w.Weight, w.Scales, w.Biases, transpose, rows.Form.GroupSize, rows.Form.Bits, "affine")
+	}
+	scores := multiply(q, keys, true)
+	switch m.Mode {
+	case "causal":
+		scores = s.Add(scores, causal(s, length, n, q.DType()))
+	case "array":
+		scores = s.Add(scores, m.Array)
+	}
+	out := multiply(s.Softmax(scores, -1, true), values, false)
+	if grouped {
+		out = s.Reshape(out, batch, heads, length, -1)
+	}
+	return out
+}
+
+func expand(s *mlxc.Scope, p kvcache.Packed) kvcache.Packed {
+	return kvcache.Packed{
+		Weight: s.ExpandDims(p.Weight, 2), Scales: s.ExpandDims(p.Scales, 2), Biases: s.ExpandDims(p.Biases, 2),
+	}
+}
+
+// causal is 0 where query i, the last of length, may see key j of n, and −inf
+// elsewhere.
+func causal(s *mlxc.Scope, length, n int, dt mlxc.DType) mlxc.Array {
+	q := s.Reshape(s.Arange(float64(n-length), float64(n), 1, mlxc.Int32), length, 1)
+	k := s.Reshape(s.Arange(0, float64(n), 1, mlxc.Int32), 1, n)
+	return s.Where(s.GreaterEqual(q, k), s.Scalar(0, dt), s.Scalar(float32(math.Inf(-1)), dt))
 }

@@ -32,7 +32,7 @@ func (a *GatedAttention) Forward(s *mlxc.Scope, x mlxc.Array, mask kvcache.Mask,
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	keys, values := state.Update(s, k, v)
-	out := MergeHeads(s, Attend(s, q, keys, values, a.Scale, mask), batch, length)
+	seen := state.Update(s, k, v)
+	out := MergeHeads(s, Attend(s, q, seen, a.Scale, mask), batch, length)
 	return a.O.Forward(s, a.Gate(s, out, gate))
 }

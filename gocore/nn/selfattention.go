@@ -26,8 +26,8 @@ func (a *SelfAttention) Forward(s *mlxc.Scope, x mlxc.Array, mask kvcache.Mask, 
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	keys, values := state.Update(s, k, v)
-	return a.O.Forward(s, MergeHeads(s, Attend(s, q, keys, values, a.Scale, mask), batch, length))
+	seen := state.Update(s, k, v)
+	return a.O.Forward(s, MergeHeads(s, Attend(s, q, seen, a.Scale, mask), batch, length))
 }
 
 func (a *SelfAttention) heads(s *mlxc.Scope, x mlxc.Array, norm *RMSNorm, batch, length, heads int) mlxc.Array {

@@ -1,0 +1,352 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"axlm/gocore/errs"
+	"axlm/gocore/kvcache"
+	"axlm/gocore/models"
+	"axlm/gocore/scheduler"
+	"axlm/mlxc"
+)
+
+// Cache is the state of a text that one request after another continues. It
+// lives from NewCache until Take or Close.
+type Cache struct {
+	model  *Model
+	offset atomic.Int64
+
+	// What follows is touched by the engine's thread alone.
+	state  *kvcache.Cache // nil once it was taken
+	text   []int32        // the last of the tokens whose state it is, as far as they are known
+	holder *Request       // which is using it
+}
+
+var (
+	errCacheTaken   = errs.Value("the prompt cache was taken back")
+	errCacheForeign = errs.Value("the prompt cache is another model's")
+)
+
+// NewCache makes a cache of states that mlx_lm's classes hold, one a layer, or
+// an empty one of none. The arrays stay the caller's; it should free them at
+// once, so that the first write need not copy.
+func (m *Model) NewCache(states []kvcache.State) (*Cache, error) {
+	c := &Cache{model: m}
+	err := m.engine.do(func() error {
+		state, err := m.stateOf(nil)
+		if err != nil || states == nil {
+			c.state = state
+			return err
+		}
+		var failed error
+		err = m.engine.build(func(s *mlxc.Scope) { failed = state.Adopt(s, states) })
+		if failed != nil {
+			err = failed
+		}
+		if err != nil {
+			state.Free()
+			return err
+		}
+		c.set(state)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Offset counts the tokens whose state the cache holds.
+func (c *Cache) Offset() int { return int(c.offset.Load()) }
+
+func (c *Cache) set(state *kvcache.Cache) {
+	c.state = state
+	c.offset.Store(int64(state.Offset()))
+}
+
+// Take ends the cache and returns its states, evaluated; they are the caller's.
+// A request that is using it is brought to where plain decoding has it, the
+// prompt and the tokens that its reader took, and waits for Resume.
+func (c *Cache) Take() ([]kvcache.State, error) {
+	var states []kvcache.State
+	err := c.model.engine.do(func() error {
+		if r := c.holder; r != nil {
+			if err := c.model.engine.park(r); err != nil {
+				return err
+			}
+		}
+		if c.state == nil {
+			return errCacheTaken
+		}
+		var arrays []mlxc.Array
+		err := c.model.engine.build(func(s *mlxc.Scope) { states = c.state.Export(s) })
+		for _, st := range states {
+			arrays = append(arrays, st.Arrays...)
+		}
+		if err == nil {
+			err = mlxc.Eval(arrays...)
+		}
+		c.close()
+		if err != nil {
+			for i := range states {
+				states[i].Free()
+			}
+			states = nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("taking back a prompt cache: %w", err)
+	}
+	return states, nil
+}
+
+// Close frees the cache. A request that uses it ends with an error. It does not
+// wait for that, and may be called more than once.
+func (c *Cache) Close() {
+	e := c.model.engine
+	// A closed engine has freed what it held.
+	_ = e.post(func() {
+		if r := c.holder; r != nil {
+			e.drop(r, errCacheTaken)
+		}
+		c.close()
+	})
+}
+
+func (c *Cache) close() {
+	if c.state != nil {
+		c.state.Free()
+	}
+	c.state, c.text = nil, nil
+}
+
+// follow takes note of tokens that are appended outside a request.
+func (c *Cache) follow(ids []int32, batch int) error {
+	if c.holder != nil {
+		return errs.Value("the prompt cache is in use by a request")
+	}
+	if c.text = append(c.text, ids...); batch > 1 || len(ids) == 0 {
+		c.text = nil
+	}
+	return nil
+}
+
+// stateOf is c's state, or a new one without c. It runs on the engine's thread.
+func (m *Model) stateOf(c *Cache) (*kvcache.Cache, error) {
+	switch {
+	case m.model == nil:
+		return nil, errModelClosed
+	case c == nil:
+		return m.model.NewCache(models.CacheOptions{PadViews: m.engine.padViews}), nil
+	case c.model != m:
+		return nil, errCacheForeign
+	case c.state == nil:
+		return nil, errCacheTaken
+	}
+	return c.state, nil
+}
+
+// equip gives the request its cache, and shows its speculator the text. It
+// runs on the engine's thread.
+func (e *Engine) equip(r *Request) error {
+	var before []int32
+	if c := r.options.Cache; c != nil {
+		if _, err := r.model.stateOf(c); err != nil {
+			return err
+		}
+		if c.holder != nil {
+			return errs.Value("the prompt cache is in use by another request")
+		}
+		r.borrow(c)
+		before = c.text
+	} else {
+		r.cache = r.model.model.NewCache(models.CacheOptions{
+			PadViews: e.padViews, MaxSize: r.options.MaxKVSize, Keep: keptRows,
+		})
+	}
+	r.base = r.cache.Offset() + r.total - len(r.prompt)
+	if r.spec != nil {
+		r.spec.Observe(before...)
+		r.spec.Observe(r.prompt...)
+		r.known = len(before)
+	}
+	return r.checkQuantised()
+}
+
+// keptRows is how many rows of a bounded cache stay, as mlx_lm has it.
+const keptRows = 4
+
+func (r *Request) borrow(c *Cache) {
+	c.holder, r.borrowed, r.cache = r, c, c.state
+}
+
+// schedule enters the request with what is left of its prompt.
+func (e *Engine) schedule(r *Request) error {
+	pending := max(1, r.total-int(r.filled.Load()))
+	return e.planner.Add(scheduler.Request{ID: r.id, Pending: pending, PrefillStep: r.options.PrefillStepSize})
+}
+
+// release frees what the request holds.
+func (r *Request) release() {
+	r.ahead.free()
+	r.ahead = nil
+	r.options.Embeddings.Free()
+	r.options.Embeddings = mlxc.Array{}
+	if c := r.borrowed; c != nil && c.holder == r {
+		c.holder = nil
+	} else if r.cache != nil {
+		r.cache.Free()
+	}
+	r.cache, r.borrowed = nil, nil
+}
+
+// settle brings the cache to where plain decoding has it: it holds the prompt
+// and every token that the reader took, and the next token is chosen already,
+// unless there will be none. It runs on the engine's thread.
+func (e *Engine) settle(r *Request, more bool) error {
+	if r.generated == 0 && r.ahead == nil || r.options.ReaderChooses {
+		return nil
+	}
+	waiting, dropped := r.unread()
+	if err := e.takeBack(r, dropped); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	ended := r.ended
+	r.mu.Unlock()
+	switch {
+	case r.cache.Offset() >= r.base+len(r.text)-waiting:
+		return nil
+	case ended || !more:
+		return e.extend(r, r.text[len(r.text)-1:], rowRange{})
+	}
+	var err error
+	r.ahead, err = e.launch(r, r.last())
+	return err
+}
+
+// surrender leaves a borrowed cache behind as settle does. Where that fails, or
+// the request did, some of its layers may lack tokens: it is gone.
+func (e *Engine) surrender(r *Request, err error) {
+	c := r.borrowed
+	switch {
+	case c == nil || r.cache == nil:
+		return
+	case err != nil:
+		c.close()
+		return
+	}
+	err = guarded(func() error {
+		if err := e.settle(r, false); err != nil {
+			return err
+		}
+		return e.quantise(r)
+	})
+	if err != nil {
+		c.close()
+		return
+	}
+	c.set(r.cache)
+	if held := c.Offset() - r.base; held >= 0 && held <= len(r.text) && r.parked == 0 && r.total == len(r.prompt) {
+		c.text = append(c.text, r.text[:held]...)
+	} else {
+		c.text = nil
+	}
+}
+
+// park settles the request and takes its cache away until Resume.
+func (e *Engine) park(r *Request) error {
+	e.planner.Remove(r.id)
+	err := e.settle(r, true)
+	if err == nil {
+		err = e.quantise(r)
+	}
+	if err != nil {
+		e.drop(r, err)
+		return err
+	}
+	c := r.borrowed
+	c.set(r.cache)
+	r.parked = max(1, c.Offset())
+	c.holder, r.borrowed, r.cache = nil, nil, nil
+	return nil
+}
+
+// Resume continues a request whose cache was taken with another, which holds
+// what is left of it.
+func (r *Request) Resume(c *Cache) error {
+	return r.engine.do(func() error {
+		if r.engine.requests[r.id] == nil {
+			return errRequestClosed
+		}
+		if _, err := r.model.stateOf(c); err != nil {
+			return err
+		}
+		switch {
+		case c.holder == r:
+			return nil
+		case r.cache != nil:
+			return errs.Value("the request has its cache")
+		case c.holder != nil:
+			return errs.Value("the prompt cache is in use by another request")
+		}
+		r.borrow(c)
+		r.base += c.Offset() - r.parked
+		r.mu.Lock()
+		wanted := r.wanted
+		r.mu.Unlock()
+		if err := r.engine.schedule(r); err != nil {
+			return err
+		}
+		r.engine.planner.Want(r.id, wanted)
+		return nil
+	})
+}
+
+// checkQuantised makes sure that the cache can be quantised, if it is to be.
+func (r *Request) checkQuantised() error {
+	q := r.options.QuantisedKV
+	if q == nil {
+		return nil
+	}
+	if !slices.Contains([]int{2, 3, 4, 5, 6, 8}, q.Form.Bits) {
+		return errs.Value("kv_bits: want 2, 3, 4, 5, 6 or 8, got %d", q.Form.Bits)
+	}
+	if !slices.Contains([]int{32, 64, 128}, q.Form.GroupSize) {
+		return errs.Value("kv_group_size: want 32, 64 or 128, got %d", q.Form.GroupSize)
+	}
+	size := r.model.manifest.Description.Dimensions
+	for _, head := range []int{size.HeadDim, size.GlobalHeadDim} {
+		if head%q.Form.GroupSize != 0 {
+			return errs.Value("kv_group_size: %d does not divide the head size %d", q.Form.GroupSize, head)
+		}
+	}
+	var windowed []int
+	for i, l := range r.cache.Layers {
+		switch l.(type) {
+		case *kvcache.Window, *kvcache.Rotating:
+			windowed = append(windowed, i)
+		}
+	}
+	if len(windowed) > 0 {
+		return errs.NotImplemented("kv_bits: rotating caches cannot be quantised; layers %v have one", windowed)
+	}
+	return nil
+}
+
+// quantise makes the request's cache quantised once it is long enough.
+func (e *Engine) quantise(r *Request) error {
+	q := r.options.QuantisedKV
+	if q == nil || r.cache.Offset() < q.Start {
+		return nil
+	}
+	var failed error
+	err := e.build(func(s *mlxc.Scope) { failed = r.cache.Quantise(s, q.Form) })
+	if failed != nil {
+		return failed
+	}
+	return err
+}
