@@ -9,7 +9,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -31,6 +30,8 @@ type state struct {
 	loads    map[int]*engine.Load
 	models   map[int]*engine.Model
 	requests map[int]*open
+	caches   map[int]*engine.Cache
+	arrays   map[int]mlxc.Array
 }
 
 // open is a request with the token that its reader got last.
@@ -65,6 +66,8 @@ var bridge = &state{
 	loads:    map[int]*engine.Load{},
 	models:   map[int]*engine.Model{},
 	requests: map[int]*open{},
+	caches:   map[int]*engine.Cache{},
+	arrays:   map[int]mlxc.Array{},
 }
 
 // call runs f and gives its error, or its panic, the form that Python reads.
@@ -170,6 +173,7 @@ func Shutdown() (int, error) {
 		clear(bridge.loads)
 		clear(bridge.models)
 		clear(bridge.requests)
+		clear(bridge.caches)
 		bridge.mu.Unlock()
 		if e != nil {
 			e.Close()
@@ -288,28 +292,3 @@ func decode(options string, into any) error {
 }
 
 func milliseconds(n int) time.Duration { return time.Duration(max(0, n)) * time.Millisecond }
-
-// Forward runs ids, batch rows of equal length, without a cache, and assigns
-// the logits [batch, L, vocab] to the mx.array whose C++ object lies at
-// address.
-func Forward(model int, ids []byte, batch int, address int) (int, error) {
-	return call(func() (int, error) {
-		m, err := get(bridge.models, "model", model)
-		if err != nil {
-			return 0, err
-		}
-		t, err := tokens(ids)
-		if err != nil {
-			return 0, err
-		}
-		logits, err := m.Logits(t, batch)
-		if err != nil {
-			return 0, err
-		}
-		defer logits.Free()
-		if err := mlxc.SetArrayAt(uintptr(address), logits); err != nil {
-			return 0, fmt.Errorf("handing over logits: %w", err)
-		}
-		return 0, nil
-	})
-}

@@ -7,6 +7,7 @@ import (
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
+	"axlm/gocore/kvcache"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
 	"axlm/mlxc"
@@ -32,6 +33,21 @@ type requestOptions struct {
 	Sampler       *sampling.Sampler    `json:"sampler"`
 	Processors    *sampling.Processors `json:"processors"`
 	Ngram         json.RawMessage      `json:"ngram"`
+
+	Cache       int `json:"cache"`
+	MaxKVSize   int `json:"max_kv_size"`
+	KVBits      int `json:"kv_bits"`
+	KVGroupSize int `json:"kv_group_size"`
+	KVStart     int `json:"quantized_kv_start"`
+	Embeddings  int `json:"embeddings"`
+}
+
+// quantised reads the options that say how keys and values are quantised.
+func (o *requestOptions) quantised() *engine.QuantisedKV {
+	if o.KVBits == 0 {
+		return nil
+	}
+	return &engine.QuantisedKV{Form: kvcache.QuantForm{GroupSize: o.KVGroupSize, Bits: o.KVBits}, Start: o.KVStart}
 }
 
 // speculation reads the option "ngram": null or false for plain decoding, true
@@ -52,8 +68,9 @@ func (o *requestOptions) speculation() (*ngram.Config, error) {
 
 // Start begins a generation after ids, little-endian int32, and returns the
 // request's handle. options: {"max_tokens" (-1: no limit), "prefill_step_size",
-// "end_tokens", "logprobs", "reader_chooses", "sampler",
-// "processors", "ngram"}; see
+// "end_tokens", "logprobs", "reader_chooses", "sampler", "processors", "ngram",
+// "cache" (a prompt cache's handle), "max_kv_size", "kv_bits",
+// "kv_group_size", "quantized_kv_start", "embeddings" (an array's handle)}; see
 // engine.Options.
 func Start(model int, ids []byte, options string) (int, error) {
 	return call(func() (int, error) {
@@ -73,11 +90,21 @@ func Start(model int, ids []byte, options string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		cache, err := cacheOf(o.Cache)
+		if err != nil {
+			return 0, err
+		}
+		embeddings, err := arrayOf(o.Embeddings)
+		if err != nil {
+			return 0, err
+		}
 		r, err := m.Generate(t, engine.Options{
 			MaxTokens: o.MaxTokens, PrefillStepSize: o.PrefillStepSize, EndTokens: o.EndTokens, Logprobs: o.Logprobs,
 			ReaderChooses: o.ReaderChooses, Sampler: o.Sampler, Processors: o.Processors, Speculation: speculation,
+			Cache: cache, MaxKVSize: o.MaxKVSize, QuantisedKV: o.quantised(), Embeddings: embeddings,
 		})
 		if err != nil {
+			embeddings.Free()
 			return 0, err
 		}
 		return put(bridge.requests, &open{Request: r}), nil

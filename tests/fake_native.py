@@ -169,7 +169,7 @@ class FakeNative:
             raise core_error("ValueError", "the request is closed")
         return json.dumps({"generated_tokens": self.requests[request].given})
 
-    def forward(self, model: int, ids: bytes, batch: int, address: int) -> int:
+    def forward(self, model: int, ids: bytes, batch: int, options: str, address: int) -> int:
         self._check_model(model)
         return len(ids) // 4 // batch
 

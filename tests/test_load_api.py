@@ -298,10 +298,12 @@ def test_bad_calls(model: Model, tokens: Any, error: type[Exception]) -> None:
         model(tokens)
 
 
-@pytest.mark.parametrize("name", ["cache", "input_embeddings", "mask"])
-def test_calls_refuse_what_comes_later(model: Model, name: str) -> None:
-    with pytest.raises(NotImplementedError, match=name):
-        model(np.array([[1]]), **{name: []})
+@pytest.mark.parametrize(
+    ("name", "error"), [("cache", TypeError), ("input_embeddings", ValueError), ("mask", NotImplementedError)]
+)
+def test_wrong_arguments_of_calls_are_named(model: Model, name: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=name):
+        model(np.array([[1]]), **{name: 3})
 
 
 # Bars

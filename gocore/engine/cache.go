@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"axlm/gocore/errs"
@@ -324,23 +326,27 @@ func (r *Request) checkQuantised() error {
 			return errs.Value("kv_group_size: %d does not divide the head size %d", q.Form.GroupSize, head)
 		}
 	}
-	var windowed []int
+	var windowed []string
 	for i, l := range r.cache.Layers {
 		switch l.(type) {
 		case *kvcache.Window, *kvcache.Rotating:
-			windowed = append(windowed, i)
+			windowed = append(windowed, strconv.Itoa(i))
 		}
 	}
 	if len(windowed) > 0 {
-		return errs.NotImplemented("kv_bits: rotating caches cannot be quantised; layers %v have one", windowed)
+		return errs.NotImplemented("kv_bits: rotating caches cannot be quantised; layers %s have one", strings.Join(windowed, ", "))
 	}
 	return nil
 }
 
-// quantise makes the request's cache quantised once it is long enough.
+// quantise makes the request's cache quantised once it is long enough, though
+// not before the request's first forward: mlx_lm does it after each. Every
+// forward calls it first.
 func (e *Engine) quantise(r *Request) error {
 	q := r.options.QuantisedKV
-	if q == nil || r.cache.Offset() < q.Start {
+	first := !r.forwarded
+	r.forwarded = true
+	if q == nil || r.cache.Offset() < q.Start || first {
 		return nil
 	}
 	var failed error

@@ -42,17 +42,20 @@ func (m *Model) run(s *mlxc.Scope, tokens, embeddings mlxc.Array, cache *kvcache
 	return m.model.Forward(s, tokens, cache, rows)
 }
 
+// hidden is the size of an embedding.
+func (m *Model) hidden() int { return m.manifest.Description.Dimensions.Hidden }
+
 // promptLength is a prompt's length in tokens, or in embeddings where it has
 // some.
-func promptLength(ids []int32, embeddings mlxc.Array) (int, error) {
+func (m *Model) promptLength(ids []int32, embeddings mlxc.Array) (int, error) {
 	if !embeddings.Valid() {
 		if len(ids) == 0 {
 			return 0, errs.Value("prompt: it holds no tokens")
 		}
 		return len(ids), nil
 	}
-	if embeddings.NDim() != 2 || embeddings.Dim(0) == 0 {
-		return 0, errs.Value("input_embeddings: want [length, dim], got %s", embeddings)
+	if embeddings.NDim() != 2 || embeddings.Dim(0) == 0 || embeddings.Dim(1) != m.hidden() {
+		return 0, errs.Value("input_embeddings: want [length, %d], got %s", m.hidden(), embeddings)
 	}
 	if n := embeddings.Dim(0); len(ids) > 0 && len(ids) != n {
 		return 0, errs.Value("input_embeddings: %d rows beside a prompt of %d tokens: want as many, or no prompt", n, len(ids))
@@ -63,9 +66,9 @@ func promptLength(ids []int32, embeddings mlxc.Array) (int, error) {
 // checkInput returns the length of each of batch rows.
 func (m *Model) checkInput(ids []int32, batch int, embeddings mlxc.Array) (int, error) {
 	if embeddings.Valid() {
-		if embeddings.NDim() != 3 || embeddings.Dim(0) != batch || embeddings.Dim(1) == 0 ||
+		if embeddings.NDim() != 3 || embeddings.Dim(0) != batch || embeddings.Dim(1) == 0 || embeddings.Dim(2) != m.hidden() ||
 			(len(ids) > 0 && len(ids) != batch*embeddings.Dim(1)) {
-			return 0, errs.Value("input_embeddings: want [batch, length, dim] for %d tokens in %d rows, got %s", len(ids), batch, embeddings)
+			return 0, errs.Value("input_embeddings: want [batch, length, %d] for %d tokens in %d rows, got %s", m.hidden(), len(ids), batch, embeddings)
 		}
 		return embeddings.Dim(1), m.checkIDs(ids)
 	}

@@ -107,6 +107,7 @@ type Request struct {
 	borrowed  *Cache         // whose state the cache is
 	base      int            // the cache's offset before the text
 	parked    int            // the cache's offset when it was lent
+	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
 	ahead     *pass          // queued before its turn, nil for none
 	generated int
@@ -143,7 +144,7 @@ func (s *Stats) Add(o Stats) {
 // vocabulary. It does not wait for the engine, which may be busy with another
 // request's long prompt: what fails later comes from Next.
 func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
-	total, err := promptLength(ids, o.Embeddings)
+	total, err := m.promptLength(ids, o.Embeddings)
 	if err != nil {
 		return nil, err
 	}

@@ -239,7 +239,8 @@ def start(model: int, ids: bytes, options: dict[str, Any]) -> int:
         model: a model's handle.
         ids: the prompt's token ids as native int32 (:func:`axlm._crossing.pack_ids`).
         options: ``max_tokens`` (-1: no limit), ``prefill_step_size``, ``end_tokens``, ``logprobs``, ``ngram``,
-            ``sampler``, ``processors``, ``reader_chooses``.
+            ``sampler``, ``processors``, ``reader_chooses``, ``cache``, ``max_kv_size``, ``kv_bits``,
+            ``kv_group_size``, ``quantized_kv_start``, ``embeddings``.
 
     Returns:
         The request's handle.
@@ -302,20 +303,70 @@ def request_stats(request: int) -> dict[str, Any]:
     return _object(_loaded().functions.request_stats, request)
 
 
-def forward(model: int, ids: bytes, batch: int) -> mx.array:
+def forward(model: int, ids: bytes, batch: int, cache: int = 0, embeddings: int = 0) -> mx.array:
     """Run a model over whole sequences.
 
     Args:
         model: its handle.
         ids: token ids [batch, L] as native int32, row after row.
         batch: the number of sequences.
+        cache: a prompt cache's handle, for what comes before, 0 for none.
+        embeddings: the handle of an array [batch, L, dim] in place of the ids' embeddings, given up; 0 for none.
 
     Returns:
         Logits [batch, L, V] in the model's dtype, evaluated.
     """
     core = _loaded()
     tokens = core.bytes_in(ids)
-    return core.arrays.receive(lambda address: call(core.functions.forward, model, tokens, batch, address))
+    options = json.dumps({"cache": cache, "embeddings": embeddings})
+    return core.arrays.receive(lambda address: call(core.functions.forward, model, tokens, batch, options, address))
+
+
+def array_in(array: mx.array) -> int:
+    """Hand an evaluated array to the core, in shared memory where that works. Returns a handle, to be given up."""
+    core = _loaded()
+    return core.arrays.send(
+        array,
+        lambda address: call(core.functions.array_in, address),
+        lambda data, form: call(core.functions.array_copy, core.bytes_in(data), json.dumps(form)),
+    )
+
+
+def array_out(handle: int) -> mx.array:
+    """Take an evaluated array from the core, giving up its handle."""
+    core = _loaded()
+    return core.arrays.receive(lambda address: call(core.functions.array_out, handle, address))
+
+
+def array_free(handle: int) -> None:
+    """Give up an array's handle."""
+    call(_loaded().functions.array_free, handle)
+
+
+def cache_new(model: int, layers: list[dict[str, Any]]) -> int:
+    """Make a prompt cache of its layers' states. Returns its handle; the arrays' are given up in any case.
+
+    Args:
+        model: the model's handle.
+        layers: for each layer ``kind`` (a class of mlx_lm's), ``arrays`` (handles), ``offset``; of rotating ones
+            ``keep``, ``max_size``, ``next``; of quantised ones ``group_size``, ``bits``.
+    """
+    return call(_loaded().functions.cache_new, model, json.dumps(layers))
+
+
+def cache_take(cache: int) -> list[dict[str, Any]]:
+    """End a prompt cache and return its layers, as :func:`cache_new` takes them."""
+    return json.loads(call(_loaded().functions.cache_take, cache))
+
+
+def cache_free(cache: int) -> None:
+    """Free a prompt cache. Freeing it again is harmless."""
+    call(_loaded().functions.cache_free, cache)
+
+
+def resume(request: int, cache: int) -> None:
+    """Continue a request whose prompt cache was taken with another."""
+    call(_loaded().functions.resume, request, cache)
 
 
 def memory() -> dict[str, int]:

@@ -91,13 +91,13 @@ def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_toke
     """Choose each token in Python, one ahead of the token that is yielded, as mlx_lm does."""
     import mlx.core as mx
 
-    tokens = mx.array(list(prompt))
+    tokens = mx.array(list(prompt), mx.int32)
     sampler = chosen.sampler or Sampler()
 
     def pick() -> tuple[int, mx.array]:
         next(request)
         logits = request.logprobs()[None]
-        for processor in chosen.processors:
+        for processor in chosen.processors if tokens.size else ():  # none is asked about embeddings alone
             logits = processor(tokens, logits)
         logprobs = logits - mx.logsumexp(logits, keepdims=True)
         chosen_token = sampler(logprobs)

@@ -102,6 +102,29 @@ class Crossing:
         fill(address(result))
         return result
 
+    def send(
+        self,
+        array: mx.array,
+        share: Callable[[int], int],
+        copy: Callable[[bytes, dict[str, Any]], int],
+    ) -> int:
+        """Hand an evaluated array to the core.
+
+        Args:
+            array: the array.
+            share: takes the address of its C++ array.
+            copy: takes its elements, as bytes in row-major order, and their ``dtype`` and ``shape``.
+
+        Returns:
+            What the function that was called returns.
+        """
+        if self.direct and (place := address(array)):
+            return share(place)
+        import mlx.core as mx
+
+        data = bytes(memoryview(mx.contiguous(array).reshape(-1).view(mx.uint8))) if array.size else b""
+        return copy(data, {"dtype": _dtype_name(array), "shape": list(array.shape)})
+
     def _copy(self, fill: Callable[[int], Any]) -> mx.array:
         import mlx.core as mx
 
@@ -128,12 +151,16 @@ class Crossing:
             found = json.loads(self._probe(place))
             expected = {
                 "shape": list(sample.shape),
-                "dtype": str(sample.dtype).rpartition(".")[2],
+                "dtype": _dtype_name(sample),
                 "data": np.asarray(sample).__array_interface__["data"][0],
             }
             if {key: found.get(key) for key in expected} != expected:
                 return False
         return True
+
+
+def _dtype_name(array: mx.array) -> str:
+    return str(array.dtype).rpartition(".")[2]
 
 
 def address(instance: mx.array) -> int:

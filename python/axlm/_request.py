@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge
 from ._crossing import pack_ids
+from ._loan import Loan, lend
 from ._progress import PrefillWatch, ProgressCallback
 
 if TYPE_CHECKING:
@@ -75,6 +77,9 @@ class Request(Iterator[tuple[int, bool]]):
         ngram: the core's n-gram options, True for its defaults, or False for plain decoding.
         choice: the core's options that say how tokens are chosen; greedily without any.
         callback: called with (prompt tokens processed, prompt tokens).
+        caches: mlx_lm's cache objects, which the request continues and leaves behind, or None.
+        kv: the core's options of the KV cache.
+        embeddings: embeddings [N, dim] in place of the prompt's tokens, of which there are then N or none.
     """
 
     def __init__(
@@ -89,10 +94,17 @@ class Request(Iterator[tuple[int, bool]]):
         ngram: dict[str, Any] | bool = False,
         choice: dict[str, Any] | None = None,
         callback: ProgressCallback | None = None,
+        caches: Sequence[Any] | None = None,
+        kv: dict[str, Any] | None = None,
+        embeddings: mx.array | None = None,
     ) -> None:
-        self.prompt_tokens = len(ids)
-        self._watch: PrefillWatch | None = PrefillWatch(len(ids), prefill_step_size, callback)
+        self.prompt_tokens = len(ids) if embeddings is None else len(embeddings)
+        self._watch: PrefillWatch | None = PrefillWatch(self.prompt_tokens, prefill_step_size, callback)
         self._watch.update(0)
+        self._model = model
+        self._caches = caches
+        self._quantising = bool(kv and kv.get("kv_bits"))
+        self._loan: Loan | None = None
         options = {
             "max_tokens": max_tokens,
             "prefill_step_size": prefill_step_size,
@@ -100,21 +112,39 @@ class Request(Iterator[tuple[int, bool]]):
             "logprobs": logprobs,
             "ngram": ngram,
             **(choice or {}),
+            **(kv or {}),
         }
         self._owner = os.getpid()
+        if caches is not None:
+            self._loan = lend(model, caches)
+            options["cache"] = self._loan.handle
+        if embeddings is not None:
+            options["embeddings"] = _bridge.array_in(embeddings)
         self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
+        if self._loan is not None:
+            self._loan.user = self
 
     def __next__(self) -> tuple[int, bool]:
         handle = self._open_handle()
+        self._lend_again(handle)
         while (value := _bridge.next(handle, WAIT_MS)) == _PENDING:
             if self._watch is not None:
                 self._watch.update(_bridge.progress(handle)[0])
+            self._lend_again(handle)
         if self._watch is not None:
             self._watch.finish()
             self._watch = None
         if value == _FINISHED:
             raise StopIteration
         return value & 0xFFFFFFFF, bool(value >> 32)
+
+    def _lend_again(self, handle: int) -> None:
+        """Hand the caches to the core again, if somebody looked at one."""
+        if self._caches is None or (self._loan is not None and self._loan.held):
+            return
+        self._loan = lend(self._model, self._caches)
+        _bridge.resume(handle, self._loan.handle)
+        self._loan.user = self
 
     def logprobs(self) -> mx.array:
         """Return the log probabilities [V] at the last token, in the model's dtype, in memory shared with the core."""
@@ -149,6 +179,12 @@ class Request(Iterator[tuple[int, bool]]):
         handle, self._handle = self._handle, None
         if handle is not None and os.getpid() == self._owner:  # the core does not live on in a forked child
             _bridge.close(handle)
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            loan.user = None
+            if self._quantising:  # then the objects' class may have changed: isinstance must not see the old one
+                with contextlib.suppress(Exception):  # whoever looks into the cache next hears of it
+                    loan.reclaim()
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _bridge
 from ._choice import choice, steps
+from ._crossing import pack_ids
 from ._progress import ProgressCallback
 from ._request import Request, integer, prompt_ids
 from .model import Model
@@ -97,6 +98,18 @@ def _refuse(**arguments: Any) -> None:
             raise NotImplementedError(f"{name} is not supported yet: leave it at its default")
 
 
+def _embeddings(given: Any) -> mx.array | None:
+    """Check the argument ``input_embeddings``."""
+    if given is None:
+        return None
+    import mlx.core as mx
+
+    if not isinstance(given, mx.array) or given.ndim != 2 or not mx.issubdtype(given.dtype, mx.floating):
+        raise ValueError("input_embeddings must be an array [N, D] of floating-point numbers")
+    mx.eval(given)
+    return given
+
+
 class _Run(NamedTuple):
     """A request that runs, and its tokens: (token, came from a draft, log probabilities or None)."""
 
@@ -125,13 +138,18 @@ def _start(
     ngram: Any = True,
 ) -> Iterator[_Run]:
     """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
-    _refuse(
-        max_kv_size=max_kv_size,
-        prompt_cache=prompt_cache,
-        kv_bits=kv_bits,
-        input_embeddings=input_embeddings,
-    )
-    ids = prompt_ids(prompt)
+    embeddings = _embeddings(input_embeddings)
+    ids = pack_ids(prompt) if embeddings is not None else prompt_ids(prompt)
+    kv: dict[str, Any] = {}
+    if kv_bits is not None:
+        kv["kv_bits"] = integer("kv_bits", kv_bits, 1)
+        kv["kv_group_size"] = integer("kv_group_size", kv_group_size, 1)
+        kv["quantized_kv_start"] = integer("quantized_kv_start", quantized_kv_start, 0)
+    if prompt_cache is None:
+        if "make_cache" in vars(model):  # a user's own
+            prompt_cache = model.make_cache()
+        elif max_kv_size is not None and not hasattr(model, "make_cache"):
+            kv["max_kv_size"] = integer("max_kv_size", max_kv_size, 5)  # 4 rows are kept
     limit = integer("max_tokens", max_tokens, -1)
     chosen = choice(sampler, logits_processors)
     with Request(
@@ -144,6 +162,9 @@ def _start(
         ngram=ngram_options(ngram),
         choice=chosen.options,
         callback=prompt_progress_callback,
+        caches=prompt_cache,
+        kv=kv,
+        embeddings=embeddings,
     ) as request:
         yield _Run(request, steps(request, chosen, ids, limit, logprobs))
 
@@ -176,26 +197,29 @@ def generate_step(
         prefill_step_size: how many prompt tokens one forward pass takes; fewer need less memory.
         prompt_progress_callback: called with (prompt tokens processed, prompt tokens): first (0, N), then after each
             chunk, finally (N, N).
-        kv_group_size: only with ``kv_bits``.
-        quantized_kv_start: only with ``kv_bits``.
+        prompt_cache: mlx_lm's cache objects, one a layer (``axlm.models.cache.make_prompt_cache``). The prompt goes on
+            from what they hold; afterwards, and whenever one is read, they hold it and the tokens generated so far.
+        max_kv_size: the most rows of the KV cache. The first 4 stay, of the others the last; where layers have
+            windows of their own it is ignored, as in mlx_lm.
+        kv_bits: quantise keys and values to this many bits: 2, 3, 4, 5, 6 or 8. None leaves them as they are.
+        kv_group_size: values that share a scale: 32, 64 or 128.
+        quantized_kv_start: tokens in the cache from which on it is quantised.
+        input_embeddings: embeddings [N, D] in place of the prompt's tokens, of which there are then N or none.
         ngram: n-gram speculation: True, an :class:`axlm.NgramConfig`, or False for plain decoding. It drafts tokens
             that the model then verifies, many in one pass; the tokens are those of plain decoding.
         sampler: what chooses a token from log probabilities [1, V]: one from :func:`axlm.sample_utils.make_sampler`
             runs in the core, any other callable in Python, without speculation. None takes the most probable token.
         logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
             way: those from :func:`axlm.sample_utils.make_logits_processors` run in the core.
-        max_kv_size: not supported yet.
-        prompt_cache: not supported yet.
-        kv_bits: not supported yet.
-        input_embeddings: not supported yet.
 
     Yields:
         (token id, log probabilities [V] in the model's dtype).
 
     Raises:
-        NotImplementedError: an argument that is not supported yet has another value than its default.
-        TypeError: the ids are not integers, or the model is not one of ours.
-        ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model.
+        NotImplementedError: ``kv_bits`` with layers that have a window.
+        TypeError: the ids are not integers, the model is not one of ours, or the core has no form for a cache object.
+        ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model, a cache that
+            does not fit the model.
     """
     _check_model(model)
     with _start(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _bridge
 from ._crossing import pack_ids
+from ._loan import lend
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -81,31 +82,44 @@ class Model:
     def __call__(
         self, tokens: mx.array, cache: Any = None, *, input_embeddings: Any = None, mask: Any = None
     ) -> mx.array:
-        """Run the model over whole sequences, without a cache.
+        """Run the model over whole sequences.
 
         Args:
-            tokens: token ids [B, L], an integer array.
-            cache: not supported yet.
-            input_embeddings: not supported yet.
-            mask: not supported yet.
+            tokens: token ids [B, L], an integer array. None or an empty one with ``input_embeddings``.
+            cache: mlx_lm's cache objects, one a layer, for what comes before the tokens; they hold them afterwards.
+            input_embeddings: embeddings [B, L, D] in place of the tokens' own.
+            mask: not supported: rows of unequal length need runs of their own.
 
         Returns:
             Logits [B, L, V] in the model's dtype, evaluated, in memory shared with the core.
 
         Raises:
-            TypeError: the ids are not integers.
-            ValueError: another shape than [B, L], no token, an id outside the vocabulary, a closed model.
-            NotImplementedError: an argument that is not supported yet.
+            TypeError: the ids are not integers, or the core has no form for a cache object.
+            ValueError: another shape than [B, L], no token, an id outside the vocabulary, a closed model, a cache that
+                does not fit the model.
+            NotImplementedError: ``mask`` is given.
         """
-        for name, value in (("cache", cache), ("input_embeddings", input_embeddings), ("mask", mask)):
-            if value is not None:
-                raise NotImplementedError(f"{name} is not supported yet: leave it at its default")
+        if mask is not None:
+            raise NotImplementedError("mask is not supported: leave it at its default")
+        embeddings = 0
         shape = tuple(getattr(tokens, "shape", ()))
-        if len(shape) != 2 or 0 in shape:
+        if input_embeddings is not None:
+            import mlx.core as mx
+
+            if getattr(input_embeddings, "ndim", 0) != 3:
+                raise ValueError("input_embeddings must have the shape [B, L, D]")
+            if tokens is None or 0 in shape:
+                tokens, shape = [], (input_embeddings.shape[0], 0)
+            mx.eval(input_embeddings)
+        elif len(shape) != 2 or 0 in shape:
             raise ValueError(
                 f"model(tokens) wants token ids of shape [B, L] with at least one token, not {list(shape)}"
             )
-        return _bridge.forward(self.handle, pack_ids(tokens.reshape(-1)).tobytes(), shape[0])
+        ids = pack_ids(tokens.reshape(-1) if shape[1] else tokens).tobytes()
+        loan = lend(self, cache) if cache is not None else None
+        if input_embeddings is not None:
+            embeddings = _bridge.array_in(input_embeddings)
+        return _bridge.forward(self.handle, ids, shape[0], loan.handle if loan else 0, embeddings)
 
     def stats(self) -> dict[str, Any]:
         """Return the core's counters of this model."""

@@ -1,0 +1,236 @@
+package pybridge
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"axlm/gocore/engine"
+	"axlm/gocore/errs"
+	"axlm/gocore/kvcache"
+	"axlm/mlxc"
+)
+
+// layerState is one layer of a prompt cache, as JSON has it.
+type layerState struct {
+	Kind   kvcache.Kind `json:"kind"`
+	Arrays []int        `json:"arrays"` // handles of arrays
+	Offset int          `json:"offset"`
+
+	Keep      int `json:"keep"`
+	MaxSize   int `json:"max_size"`
+	Next      int `json:"next"`
+	GroupSize int `json:"group_size"`
+	Bits      int `json:"bits"`
+}
+
+// ArrayIn takes a second hold of the mx.array whose C++ object lies at address,
+// and returns its handle.
+func ArrayIn(address int) (int, error) {
+	return call(func() (int, error) {
+		a := mlxc.ArrayAt(uintptr(address))
+		if !a.Valid() {
+			return 0, errs.Internal("no array at the address")
+		}
+		return put(bridge.arrays, a), nil
+	})
+}
+
+// ArrayCopy makes an array of data, of the dtype and the shape in form, as JSON,
+// and returns its handle.
+func ArrayCopy(data []byte, form string) (int, error) {
+	return call(func() (int, error) {
+		var f struct {
+			DType string `json:"dtype"`
+			Shape []int  `json:"shape"`
+		}
+		if err := decode(form, &f); err != nil {
+			return 0, err
+		}
+		dt, err := mlxc.ParseDType(f.DType)
+		if err != nil {
+			return 0, err
+		}
+		s := mlxc.NewScope(mlxc.Stream{}) // copying needs no stream
+		defer s.Close()
+		a := s.Keep(s.FromBytes(data, dt, f.Shape...))
+		if err := s.Err(); err != nil {
+			return 0, err
+		}
+		return put(bridge.arrays, a), nil
+	})
+}
+
+// ArrayOut assigns an array to the mx.array whose C++ object lies at address,
+// and gives up its handle.
+func ArrayOut(array int, address int) (int, error) {
+	return call(func() (int, error) {
+		a, ok := pop(bridge.arrays, array)
+		if !ok {
+			return 0, errs.Value("the array is closed")
+		}
+		defer a.Free()
+		return 0, mlxc.SetArrayAt(uintptr(address), a)
+	})
+}
+
+// ArrayFree gives up an array's handle. One that is free already is left alone.
+func ArrayFree(array int) (int, error) {
+	return call(func() (int, error) {
+		if a, ok := pop(bridge.arrays, array); ok {
+			a.Free()
+		}
+		return 0, nil
+	})
+}
+
+// CacheNew makes a prompt cache of the states of a model's layers, as JSON, and
+// returns its handle. The arrays' handles are given up, whatever the outcome.
+func CacheNew(model int, states string) (int, error) {
+	return call(func() (int, error) {
+		var layers []layerState
+		if err := decode(states, &layers); err != nil {
+			return 0, err
+		}
+		taken := make([]kvcache.State, len(layers))
+		defer func() {
+			for i := range taken {
+				taken[i].Free()
+			}
+		}()
+		for i, l := range layers {
+			st := kvcache.State{
+				Kind: l.Kind, Offset: l.Offset, Keep: l.Keep, MaxSize: l.MaxSize, Next: l.Next,
+				Form: kvcache.QuantForm{GroupSize: l.GroupSize, Bits: l.Bits},
+			}
+			for _, handle := range l.Arrays {
+				if a, ok := pop(bridge.arrays, handle); ok {
+					st.Arrays = append(st.Arrays, a)
+				}
+			}
+			taken[i] = st
+		}
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return 0, err
+		}
+		c, err := m.NewCache(taken)
+		if err != nil {
+			return 0, err
+		}
+		return put(bridge.caches, c), nil
+	})
+}
+
+// CacheTake ends a prompt cache and returns the states of its layers, as JSON.
+// The arrays in it are evaluated; their handles are the caller's to give up.
+func CacheTake(cache int) (string, error) {
+	return call(func() (string, error) {
+		c, ok := pop(bridge.caches, cache)
+		if !ok {
+			return "", errs.Value("the prompt cache is closed")
+		}
+		states, err := c.Take()
+		if err != nil {
+			return "", err
+		}
+		layers := make([]layerState, len(states))
+		for i, st := range states {
+			layers[i] = layerState{
+				Kind: st.Kind, Arrays: []int{}, Offset: st.Offset, Keep: st.Keep, MaxSize: st.MaxSize, Next: st.Next,
+				GroupSize: st.Form.GroupSize, Bits: st.Form.Bits,
+			}
+			for _, a := range st.Arrays {
+				layers[i].Arrays = append(layers[i].Arrays, put(bridge.arrays, a))
+			}
+		}
+		text, err := json.Marshal(layers)
+		return string(text), err
+	})
+}
+
+// CacheFree frees a prompt cache. One that is free already is left alone.
+func CacheFree(cache int) (int, error) {
+	return call(func() (int, error) {
+		if c, ok := pop(bridge.caches, cache); ok {
+			c.Close()
+		}
+		return 0, nil
+	})
+}
+
+// Resume continues a request whose prompt cache was taken with another.
+func Resume(request int, cache int) (int, error) {
+	return call(func() (int, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		c, err := get(bridge.caches, "prompt cache", cache)
+		if err != nil {
+			return 0, err
+		}
+		return 0, r.Request.Resume(c)
+	})
+}
+
+// cacheOf is the prompt cache of a handle, none of 0.
+func cacheOf(handle int) (*engine.Cache, error) {
+	if handle == 0 {
+		return nil, nil
+	}
+	return get(bridge.caches, "prompt cache", handle)
+}
+
+// arrayOf takes the array of a handle, none of 0; it is the caller's.
+func arrayOf(handle int) (mlxc.Array, error) {
+	if handle == 0 {
+		return mlxc.Array{}, nil
+	}
+	a, ok := pop(bridge.arrays, handle)
+	if !ok {
+		return mlxc.Array{}, errs.Value("the array is closed")
+	}
+	return a, nil
+}
+
+// Forward runs ids, batch rows of equal length, and assigns the logits
+// [batch, L, vocab] to the mx.array whose C++ object lies at address. options:
+// {"cache": a prompt cache to continue, "embeddings": an array in place of the
+// ids' own}.
+func Forward(model int, ids []byte, batch int, options string, address int) (int, error) {
+	return call(func() (int, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return 0, err
+		}
+		t, err := tokens(ids)
+		if err != nil {
+			return 0, err
+		}
+		var o struct {
+			Cache      int `json:"cache"`
+			Embeddings int `json:"embeddings"`
+		}
+		if err := decode(options, &o); err != nil {
+			return 0, err
+		}
+		embeddings, err := arrayOf(o.Embeddings)
+		if err != nil {
+			return 0, err
+		}
+		defer embeddings.Free()
+		cache, err := cacheOf(o.Cache)
+		if err != nil {
+			return 0, err
+		}
+		logits, err := m.Logits(t, batch, embeddings, cache)
+		if err != nil {
+			return 0, err
+		}
+		defer logits.Free()
+		if err := mlxc.SetArrayAt(uintptr(address), logits); err != nil {
+			return 0, fmt.Errorf("handing over logits: %w", err)
+		}
+		return 0, nil
+	})
+}
