@@ -2,7 +2,6 @@ package pybridge
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
@@ -191,46 +190,4 @@ func arrayOf(handle int) (mlxc.Array, error) {
 		return mlxc.Array{}, errs.Value("the array is closed")
 	}
 	return a, nil
-}
-
-// Forward runs ids, batch rows of equal length, and assigns the logits
-// [batch, L, vocab] to the mx.array whose C++ object lies at address. options:
-// {"cache": a prompt cache to continue, "embeddings": an array in place of the
-// ids' own}.
-func Forward(model int, ids []byte, batch int, options string, address int) (int, error) {
-	return call(func() (int, error) {
-		m, err := get(bridge.models, "model", model)
-		if err != nil {
-			return 0, err
-		}
-		t, err := tokens(ids)
-		if err != nil {
-			return 0, err
-		}
-		var o struct {
-			Cache      int `json:"cache"`
-			Embeddings int `json:"embeddings"`
-		}
-		if err := decode(options, &o); err != nil {
-			return 0, err
-		}
-		embeddings, err := arrayOf(o.Embeddings)
-		if err != nil {
-			return 0, err
-		}
-		defer embeddings.Free()
-		cache, err := cacheOf(o.Cache)
-		if err != nil {
-			return 0, err
-		}
-		logits, err := m.Logits(t, batch, embeddings, cache)
-		if err != nil {
-			return 0, err
-		}
-		defer logits.Free()
-		if err := mlxc.SetArrayAt(uintptr(address), logits); err != nil {
-			return 0, fmt.Errorf("handing over logits: %w", err)
-		}
-		return 0, nil
-	})
 }

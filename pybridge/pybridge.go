@@ -32,6 +32,7 @@ type state struct {
 	requests map[int]*open
 	caches   map[int]*engine.Cache
 	arrays   map[int]mlxc.Array
+	forwards map[int]*forward
 }
 
 // open is a request with the token that its reader got last.
@@ -68,6 +69,7 @@ var bridge = &state{
 	requests: map[int]*open{},
 	caches:   map[int]*engine.Cache{},
 	arrays:   map[int]mlxc.Array{},
+	forwards: map[int]*forward{},
 }
 
 // call runs f and gives its error, or its panic, the form that Python reads.

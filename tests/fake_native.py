@@ -169,9 +169,15 @@ class FakeNative:
             raise core_error("ValueError", "the request is closed")
         return json.dumps({"generated_tokens": self.requests[request].given})
 
-    def forward(self, model: int, ids: bytes, batch: int, options: str, address: int) -> int:
+    def forward_start(self, model: int, ids: bytes, batch: int, options: str) -> int:
         self._check_model(model)
         return len(ids) // 4 // batch
+
+    def forward_wait(self, run: int, wait_ms: int) -> int:
+        return 1
+
+    def forward_take(self, run: int, address: int) -> int:
+        return run
 
     def memory(self) -> str:
         return json.dumps({"active": 1_000_000, "peak": PEAK, "cache": 0})

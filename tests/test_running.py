@@ -211,6 +211,39 @@ def test_ctrl_c_is_heard_while_another_request_is_evaluated(tiny: Tiny) -> None:
         process.stdout.close()
 
 
+CALLING = """
+    import os, sys, time
+    import mlx.core as mx
+    from axlm import utils
+    model, _ = utils.load_model(sys.argv[1])
+    tokens = mx.array([[1 + i % 50 for i in range(int(sys.argv[2]))]])
+    print("ready", flush=True)
+    try:
+        model(tokens)
+        print("too fast to interrupt", flush=True)
+    except KeyboardInterrupt:
+        print(time.time(), flush=True)
+    print(model(tokens[:, :3]).shape[1], flush=True)
+    os._exit(0)
+"""
+
+
+def test_ctrl_c_is_heard_while_the_model_is_called(tiny: Tiny) -> None:
+    process = child(CALLING, str(tiny("qwen3-f32")), "3000")
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        sent = time.time()
+        process.send_signal(signal.SIGINT)
+        assert float(process.stdout.readline()) - sent <= 0.2
+        assert process.stdout.readline() == "3\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 # Forks
 
 

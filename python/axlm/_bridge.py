@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LIBRARY = "AXLM_MLXC"
 """Environment variable: a libmlxc to use in place of the one that was compiled when axlm was installed."""
 
+WAIT_MS = 100
+"""The longest stay in the core, hence the longest that Ctrl-C waits to be heard."""
+
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _logger = logging.getLogger("axlm")
 
@@ -317,9 +320,15 @@ def forward(model: int, ids: bytes, batch: int, cache: int = 0, embeddings: int 
         Logits [batch, L, V] in the model's dtype, evaluated.
     """
     core = _loaded()
-    tokens = core.bytes_in(ids)
     options = json.dumps({"cache": cache, "embeddings": embeddings})
-    return core.arrays.receive(lambda address: call(core.functions.forward, model, tokens, batch, options, address))
+    run = call(core.functions.forward_start, model, core.bytes_in(ids), batch, options)
+    try:
+        while not call(core.functions.forward_wait, run, WAIT_MS):
+            pass
+        return core.arrays.receive(lambda address: call(core.functions.forward_take, run, address))
+    except BaseException:  # Ctrl-C, above all
+        call(core.functions.forward_drop, run)
+        raise
 
 
 def array_in(array: mx.array) -> int:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-WAIT_MS = 100
-"""The longest stay in the core, hence the longest that Ctrl-C waits to be heard."""
-
 _PENDING, _FINISHED = -1, -2
 
 
@@ -127,7 +124,7 @@ class Request(Iterator[tuple[int, bool]]):
     def __next__(self) -> tuple[int, bool]:
         handle = self._open_handle()
         self._lend_again(handle)
-        while (value := _bridge.next(handle, WAIT_MS)) == _PENDING:
+        while (value := _bridge.next(handle, _bridge.WAIT_MS)) == _PENDING:
             if self._watch is not None:
                 self._watch.update(_bridge.progress(handle)[0])
             self._lend_again(handle)

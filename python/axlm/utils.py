@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _bridge
+from ._bridge import WAIT_MS
 from ._progress import Bar
-from ._request import WAIT_MS
 from .model import Model
 
 if TYPE_CHECKING:
