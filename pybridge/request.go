@@ -33,6 +33,9 @@ type requestOptions struct {
 	Sampler       *sampling.Sampler    `json:"sampler"`
 	Processors    *sampling.Processors `json:"processors"`
 	Ngram         json.RawMessage      `json:"ngram"`
+	DraftModel    int                  `json:"draft_model"` // a model's handle, 0 for none
+	DraftTokens   int                  `json:"num_draft_tokens"`
+	DraftCache    int                  `json:"draft_cache"` // a cache's handle
 
 	Cache       int `json:"cache"`
 	MaxKVSize   int `json:"max_kv_size"`
@@ -66,12 +69,25 @@ func (o *requestOptions) speculation() (*ngram.Config, error) {
 	return &c, nil
 }
 
+// draft finds the draft model and its cache; nil for none.
+func (o *requestOptions) draft() (*engine.Model, *engine.Cache, error) {
+	if o.DraftModel == 0 {
+		return nil, nil, nil
+	}
+	m, err := get(bridge.models, "draft model", o.DraftModel)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := cacheOf(o.DraftCache)
+	return m, c, err
+}
+
 // Start begins a generation after ids, little-endian int32, and returns the
 // request's handle. options: {"max_tokens" (-1: no limit), "prefill_step_size",
 // "end_tokens", "logprobs", "reader_chooses", "sampler", "processors", "ngram",
-// "cache" (a prompt cache's handle), "max_kv_size", "kv_bits",
-// "kv_group_size", "quantized_kv_start", "embeddings" (an array's handle)}; see
-// engine.Options.
+// "cache" (a prompt cache's handle), "max_kv_size", "kv_bits", "kv_group_size",
+// "quantized_kv_start", "embeddings" (an array's handle), "draft_model" (its
+// handle), "num_draft_tokens", "draft_cache" (a handle)}; see engine.Options.
 func Start(model int, ids []byte, options string) (int, error) {
 	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
@@ -90,6 +106,10 @@ func Start(model int, ids []byte, options string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		draft, draftCache, err := o.draft()
+		if err != nil {
+			return 0, err
+		}
 		cache, err := cacheOf(o.Cache)
 		if err != nil {
 			return 0, err
@@ -101,6 +121,7 @@ func Start(model int, ids []byte, options string) (int, error) {
 		r, err := m.Generate(t, engine.Options{
 			MaxTokens: o.MaxTokens, PrefillStepSize: o.PrefillStepSize, EndTokens: o.EndTokens, Logprobs: o.Logprobs,
 			ReaderChooses: o.ReaderChooses, Sampler: o.Sampler, Processors: o.Processors, Speculation: speculation,
+			DraftModel: draft, DraftTokens: o.DraftTokens, DraftCache: draftCache,
 			Cache: cache, MaxKVSize: o.MaxKVSize, QuantisedKV: o.quantised(), Embeddings: embeddings,
 		})
 		if err != nil {

@@ -74,7 +74,11 @@ func (c *Cache) set(state *kvcache.Cache) {
 func (c *Cache) Take() ([]kvcache.State, error) {
 	var states []kvcache.State
 	err := c.model.engine.do(func() error {
-		if r := c.holder; r != nil {
+		if r := c.holder; r != nil && r.drafter.owns(c) {
+			if err := r.drafter.park(); err != nil {
+				return err
+			}
+		} else if r != nil {
 			if err := c.model.engine.park(r); err != nil {
 				return err
 			}
@@ -175,7 +179,10 @@ func (e *Engine) equip(r *Request) error {
 		r.spec.Observe(r.prompt...)
 		r.known = len(before)
 	}
-	return r.checkQuantised()
+	if err := r.checkQuantised(); err != nil {
+		return err
+	}
+	return r.drafter.equip()
 }
 
 // keptRows is how many rows of a bounded cache stay, as mlx_lm has it.
@@ -203,6 +210,7 @@ func (r *Request) release() {
 		r.cache.Free()
 	}
 	r.cache, r.borrowed = nil, nil
+	r.drafter.release()
 }
 
 // settle brings the cache to where plain decoding has it: it holds the prompt
@@ -349,8 +357,12 @@ func (e *Engine) quantise(r *Request) error {
 	if q == nil || r.cache.Offset() < q.Start || first {
 		return nil
 	}
+	return e.quantiseTo(r.cache, q.Form)
+}
+
+func (e *Engine) quantiseTo(cache *kvcache.Cache, form kvcache.QuantForm) error {
 	var failed error
-	err := e.build(func(s *mlxc.Scope) { failed = r.cache.Quantise(s, q.Form) })
+	err := e.build(func(s *mlxc.Scope) { failed = cache.Quantise(s, form) })
 	if failed != nil {
 		return failed
 	}

@@ -26,14 +26,19 @@ func nano(t *testing.T, seed uint64) string { return nanoOf(t, seed, 8) }
 
 // nanoOf is nano with a head size of its own.
 func nanoOf(t *testing.T, seed uint64, headDim int) string {
+	return nanoKnowing(t, seed, headDim, nanoVocab)
+}
+
+// nanoKnowing is nanoOf with a vocabulary of its own.
+func nanoKnowing(t *testing.T, seed uint64, headDim, vocab int) string {
 	t.Helper()
 	const hidden, inner, heads, kvHeads, layers = 32, 48, 4, 2, 2
 	w := newWriter(t, seed, map[string]any{
 		"model_type": "qwen3", "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "rms_norm_eps": 1e-6,
-		"vocab_size": nanoVocab, "max_position_embeddings": 4096, "rope_theta": 10000, "tie_word_embeddings": true,
+		"vocab_size": vocab, "max_position_embeddings": 4096, "rope_theta": 10000, "tie_word_embeddings": true,
 	})
-	w.add("model.embed_tokens.weight", 0.3, 0, nanoVocab, hidden)
+	w.add("model.embed_tokens.weight", 0.3, 0, vocab, hidden)
 	w.add("model.norm.weight", 0.5, 6, hidden)
 	for i := range layers {
 		at := fmt.Sprintf("model.layers.%d.", i)

@@ -101,17 +101,24 @@ func (p *pass) keepRows(s *mlxc.Scope, logprobs mlxc.Array) {
 // since the next one may be launched before it is read; of a verifying pass,
 // commit uses up as many as were accepted.
 func (r *Request) draw(p *pass) []sampling.Draw {
-	draws := make([]sampling.Draw, p.rows)
+	draws, states := r.draws(p.rows)
+	p.states, r.state, r.reseed = states, states[0], nil
+	return draws
+}
+
+// draws are the random numbers of the next n rows, and the generator's states
+// after each of them.
+func (r *Request) draws(n int) ([]sampling.Draw, []sampling.Key) {
+	draws, states := make([]sampling.Draw, n), make([]sampling.Key, n)
 	state := r.state
 	for i := range draws {
 		draws[i], state = r.options.Sampler.Draw(state)
 		if i == 0 && r.reseed != nil {
-			state, r.reseed = *r.reseed, nil
+			state = *r.reseed
 		}
-		p.states = append(p.states, state)
+		states[i] = state
 	}
-	r.state = p.states[0]
-	return draws
+	return draws, states
 }
 
 // read waits for the pass's tokens.

@@ -38,6 +38,13 @@ type Options struct {
 	// Proposers replace the built-in ones.
 	Proposers []ngram.Proposer
 
+	// DraftModel, a model of the same engine, proposes tokens in place of
+	// n-grams, DraftTokens at most a pass. Of Speculation it heeds what does not
+	// concern n-grams.
+	DraftModel  *Model
+	DraftTokens int
+	DraftCache  *Cache // what the draft model continues; see Cache
+
 	// Cache is what the request continues, and leaves behind; nil begins anew.
 	Cache *Cache
 	// MaxKVSize bounds the keys and values of a new cache, 0 for no bound: see
@@ -113,6 +120,7 @@ type Request struct {
 	generated int
 	mark      int // the cache's offset at its checkpoint
 	spec      *ngram.Speculator
+	drafter   *drafter      // nil without a draft model
 	state     sampling.Key  // the random generator's, before the next draw
 	choosing  bool          // Choose is due
 	reseed    *sampling.Key // its state after that draw, when it was changed
@@ -283,7 +291,7 @@ func (r *Request) Stats() (Stats, error) {
 func (r *Request) count() Stats {
 	s := r.stats
 	if r.cache != nil {
-		s.CacheBytes = r.cache.Bytes()
+		s.CacheBytes = r.cache.Bytes() + r.drafter.bytes()
 	}
 	if r.spec != nil {
 		spec := r.spec.Stats()
@@ -369,6 +377,7 @@ func (e *Engine) drop(r *Request, err error) {
 			r.spec.Finish()
 		}
 		e.surrender(r, err)
+		r.drafter.surrender(err)
 		r.release()
 	}
 	if err != nil {

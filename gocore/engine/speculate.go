@@ -11,6 +11,9 @@ import (
 // speculate gives the request its speculator, if its options want one.
 func (r *Request) speculate() error {
 	c := r.options.Speculation
+	if r.options.DraftModel != nil {
+		return r.speculateWithModel()
+	}
 	if c == nil || r.options.ReaderChooses {
 		return nil
 	}
@@ -30,6 +33,24 @@ func (r *Request) speculate() error {
 	return nil
 }
 
+// speculateWithModel gives the request a draft model as its speculator's one
+// proposer.
+func (r *Request) speculateWithModel() error {
+	var err error
+	if r.drafter, err = newDrafter(r); err != nil || r.options.ReaderChooses || r.options.DraftTokens == 0 {
+		return err
+	}
+	config := ngram.DefaultConfig()
+	if c := r.options.Speculation; c != nil {
+		config = *c
+	}
+	config.Adaptive, config.Paid, config.MaxDraftTokens = false, true, min(r.options.DraftTokens, ngram.MaxDraft)
+	if r.spec, err = ngram.NewWithProposers(config, r.model.shared, r.drafter); err != nil {
+		return errs.Value("%v", err)
+	}
+	return nil
+}
+
 // remaining is how many tokens may still come.
 func (r *Request) remaining() int {
 	if r.options.MaxTokens == Unlimited {
@@ -40,7 +61,11 @@ func (r *Request) remaining() int {
 
 // draftable is how many drafts a pass may verify now.
 func (r *Request) draftable() int {
-	return min(r.remaining(), r.rows()) - 1
+	most := r.remaining()
+	if r.drafter != nil {
+		most++ // as mlx_lm has it, the last token may be a draft too
+	}
+	return min(most, r.rows()) - 1
 }
 
 // rows is how many tokens a pass may have now, all but the first of which may

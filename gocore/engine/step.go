@@ -50,6 +50,11 @@ func (e *Engine) prefill(r *Request, n int) error {
 	if err := mlxc.ClearCache(); err != nil {
 		return err
 	}
+	if len(r.prompt) > 0 {
+		if err := r.drafter.follow(r.prompt[:from+n]); err != nil {
+			return err
+		}
+	}
 	r.stats.PrefillSteps++
 	r.filled.Add(int64(n))
 	e.planner.Prefilled(r.id, n)
@@ -90,7 +95,11 @@ func (e *Engine) decode(r *Request) error {
 	r.ahead = nil
 	var err error
 	if !ahead {
-		if p, err = e.launch(r, r.plan()); err != nil {
+		in := r.plan()
+		if err = r.drafter.failed(); err != nil {
+			return err
+		}
+		if p, err = e.launch(r, in); err != nil {
 			return err
 		}
 		p.timing.started = entered

@@ -35,6 +35,31 @@ func fit(d ngram.Decision) ngram.Decision {
 	return d
 }
 
+// stride is how many of n tokens a forward outside a prompt takes: all, or on a
+// GPU as many as the widest pass that was warmed up.
+func (e *Engine) stride(n int) int {
+	if !e.warm || n > 4*passWidths[len(passWidths)-1] {
+		return n
+	}
+	width := 1
+	for _, w := range passWidths {
+		if w <= n {
+			width = w
+		}
+	}
+	return width
+}
+
+// padded is the narrowest width that holds rows, 0 for none.
+func padded(rows int) int {
+	for _, w := range passWidths {
+		if w >= rows {
+			return w
+		}
+	}
+	return 0
+}
+
 // rounds are how often a width is run when it is warmed up; the first of them
 // compile and plan, and are not timed.
 const (

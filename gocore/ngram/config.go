@@ -36,6 +36,10 @@ type Config struct {
 	// Adaptive chooses the depth by measured cost and uses the suffix matchers. False is the plain specification:
 	// n-gram tables and the EMA gate, MaxDraftTokens at every step.
 	Adaptive bool `json:"adaptive"`
+	// Paid says that proposing takes time, as a draft model does: nobody is asked but for drafts that will be verified,
+	// MaxDraftTokens at every step, and the gate weighs what steps with drafts took, drafting included, against plain
+	// ones. It stands in place of Adaptive.
+	Paid bool `json:"-"`
 	// ProbeSteps is the fewest steps of a model between two probes of the cost curve, at least 1.
 	ProbeSteps int `json:"probe_steps"`
 	// MaxProbeSteps is the interval up to which probes back off, at least ProbeSteps.

@@ -34,6 +34,7 @@ type controller struct {
 	run      float64 // mean number of drafting steps in a row
 	drafting int     // drafting steps in the present row
 	cooldown int     // plain steps still to come
+	pricing  pricing // with Config.Paid
 }
 
 func newController(cfg Config, cost *CostModel, banks []*bank) *controller {
@@ -147,6 +148,7 @@ func (c *controller) payoff(committed int, seconds float64) (share float64, ok b
 func (c *controller) plainStep() {
 	c.gate.plainStep()
 	c.cooldown = max(c.cooldown-1, 0)
+	c.pricing.plainStep()
 	if c.drafting > 0 {
 		c.run += runAlpha * (float64(c.drafting) - c.run)
 		c.drafting = 0
@@ -156,10 +158,11 @@ func (c *controller) plainStep() {
 // draftStep books a verified draft for the gate and what follows it. seconds and probe as in Speculator.Result.
 func (c *controller) draftStep(drafted, accepted int, seconds float64, probe bool) {
 	c.drafting++
+	c.pricing.drafted++
 	if accepted < drafted {
 		c.cooldown = c.cfg.Cooldown
 	}
-	if !c.cfg.Adaptive {
+	if !c.cfg.Adaptive && !c.cfg.Paid {
 		c.gate.result(float64(accepted) / float64(drafted))
 		return
 	}

@@ -5,7 +5,8 @@ package ngram
 // probes.
 //
 // The plain specification counts accepted/drafted. With depth chosen by cost that share misleads: 32 drafts that cost
-// hardly more than a plain step pay though 28 are rejected. There the share is a payoff in seconds, see payoff.
+// hardly more than a plain step pay though 28 are rejected. There, and where drafting itself takes time, the share is a
+// payoff in seconds, see payoff.
 type gate struct {
 	decay, threshold float64
 	first, most      int // steps of a pause: the shortest, the longest
@@ -18,7 +19,7 @@ type gate struct {
 
 func newGate(cfg Config) gate {
 	g := gate{decay: cfg.EMADecay, threshold: cfg.EMAThreshold, first: cfg.PauseSteps, most: cfg.PauseSteps, ema: 1}
-	if cfg.Adaptive {
+	if cfg.Adaptive || cfg.Paid {
 		g.most = cfg.MaxPauseSteps
 	}
 	return g

@@ -157,6 +157,8 @@ func (s *Speculator) verdict(limit int, ahead bool) verdict {
 		return verdict{reason: ReasonLimit}
 	case c.cooldown > 0:
 		return verdict{reason: ReasonCooldown}
+	case s.cfg.Paid:
+		return s.paid(limit, ahead)
 	case !s.cfg.Adaptive:
 		return s.plainSpecification(limit)
 	}
@@ -174,6 +176,12 @@ func (s *Speculator) plainSpecification(limit int) verdict {
 	if !c.gate.open() {
 		return verdict{reason: ReasonPaused}
 	}
+	return s.first(limit)
+}
+
+// first is the draft of the first that proposes anything.
+func (s *Speculator) first(limit int) verdict {
+	c := s.control
 	for i, p := range s.proposers {
 		if n := min(p.Draft(s.history, c.cands[i].drafts[:limit]), limit); n > 0 {
 			return verdict{option: option{source: i, depth: n, width: n + 1}}
@@ -218,6 +226,9 @@ func (s *Speculator) Result(d Decision, accepted int, seconds float64) {
 
 func (s *Speculator) bookCost(d Decision, width, accepted int, seconds float64) {
 	cost := s.shared.cost
+	if s.cfg.Paid {
+		return // the seconds are the drafting's too: no pass costs that
+	}
 	if s.cfg.RecurrentState && accepted < len(d.Drafts) {
 		cost.recordPartial(width, seconds, s.cfg.RecomputeCost)
 	} else {

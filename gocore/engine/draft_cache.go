@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"axlm/gocore/errs"
+)
+
+// What concerns the cache of a draft model: where it comes from, and how it is
+// left behind.
+
+// equip gives the drafter its cache. As in mlx_lm, one that the request names
+// is taken to hold the same text as the model's own.
+func (d *drafter) equip() error {
+	if d == nil {
+		return nil
+	}
+	c := d.request.options.DraftCache
+	state, err := d.model.stateOf(c)
+	switch {
+	case err == errModelClosed:
+		return errDraftClosed
+	case err != nil:
+		return err
+	case c == nil:
+		d.cache = state
+		return nil
+	case c.holder != nil:
+		return errs.Value("the draft model's prompt cache is in use by another request")
+	}
+	c.holder, d.borrowed, d.cache, d.base = d.request, c, state, state.Offset()
+	return nil
+}
+
+// owns tells whether c is the drafter's.
+func (d *drafter) owns(c *Cache) bool { return d != nil && d.borrowed == c }
+
+// settle brings the cache to the prompt and the tokens that the reader took.
+func (d *drafter) settle() error {
+	r := d.request
+	r.mu.Lock()
+	waiting := len(r.out)
+	r.mu.Unlock()
+	taken := r.text[:max(0, len(r.text)-waiting)]
+	if r.generated == 0 {
+		taken = taken[:min(len(taken), int(r.filled.Load()))]
+	}
+	if err := d.follow(taken); err != nil {
+		return err
+	}
+	return d.quantise()
+}
+
+// surrender leaves a borrowed cache behind as settle does; it is gone where
+// that fails, or where the request failed with err.
+func (d *drafter) surrender(err error) {
+	if d == nil || d.borrowed == nil {
+		return
+	}
+	c := d.borrowed
+	if err == nil {
+		err = guarded(d.settle)
+	}
+	if err != nil {
+		c.close()
+		return
+	}
+	c.set(d.cache)
+	c.text = nil
+}
+
+// park settles a borrowed cache and gives it up: nothing is drafted any more.
+func (d *drafter) park() error {
+	c := d.borrowed
+	err := d.settle()
+	if err != nil {
+		c.close()
+	} else {
+		c.set(d.cache)
+		c.text = nil
+	}
+	d.release()
+	return err
+}
+
+// release gives the cache up.
+func (d *drafter) release() {
+	if d == nil || d.cache == nil {
+		return
+	}
+	if c := d.borrowed; c == nil {
+		d.cache.Free()
+	} else if c.holder == d.request {
+		c.holder = nil
+	}
+	d.cache, d.borrowed, d.held, d.agreed = nil, nil, nil, 0
+}
+
+// quantise makes the cache quantised where the request's is.
+func (d *drafter) quantise() error {
+	q := d.request.options.QuantisedKV
+	if q == nil || d.cache.Offset() < q.Start {
+		return nil
+	}
+	return d.request.engine.quantiseTo(d.cache, q.Form)
+}
+
+func (d *drafter) bytes() int {
+	if d == nil || d.cache == nil {
+		return 0
+	}
+	return d.cache.Bytes()
+}
