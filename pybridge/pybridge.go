@@ -185,7 +185,8 @@ func Shutdown() (int, error) {
 }
 
 // LoadStart begins to load a model folder and returns the load's handle.
-// options: {"lazy": bool, "config": keys that replace config.json's}.
+// options: {"lazy": bool, "config": keys that replace config.json's, "adapter":
+// the folder of an adapter}.
 func LoadStart(path string, options string) (int, error) {
 	return call(func() (int, error) {
 		e, err := running()
@@ -193,13 +194,14 @@ func LoadStart(path string, options string) (int, error) {
 			return 0, err
 		}
 		var o struct {
-			Lazy   bool           `json:"lazy"`
-			Config map[string]any `json:"config"`
+			Lazy    bool           `json:"lazy"`
+			Config  map[string]any `json:"config"`
+			Adapter string         `json:"adapter"`
 		}
 		if err := decode(options, &o); err != nil {
 			return 0, err
 		}
-		return put(bridge.loads, e.Load(path, engine.LoadOptions{Lazy: o.Lazy, Config: o.Config})), nil
+		return put(bridge.loads, e.Load(path, engine.LoadOptions{Lazy: o.Lazy, Config: o.Config, Adapter: o.Adapter})), nil
 	})
 }
 

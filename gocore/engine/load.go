@@ -24,6 +24,8 @@ type LoadOptions struct {
 	Lazy bool
 	// Config replaces top-level keys of config.json.
 	Config map[string]any
+	// Adapter is the folder of an adapter to apply, "" for none.
+	Adapter string
 }
 
 // Load is a model folder on its way into memory.
@@ -80,6 +82,12 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	if err := models.Check(folder); err != nil {
 		return nil, err
 	}
+	var adapter *weights.Adapter
+	if o.Adapter != "" {
+		if adapter, err = weights.OpenAdapter(o.Adapter); err != nil {
+			return nil, err
+		}
+	}
 	// A manifest beside the weights must be true; one of an earlier state of the
 	// folder is as good as none.
 	manifest, _, err := weights.Current(folder)
@@ -91,7 +99,7 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
-	if err := e.do(func() error { return m.assemble() }); err != nil {
+	if err := e.do(func() error { return m.assemble(adapter) }); err != nil {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}
 	arrays := m.store.Arrays()
@@ -132,7 +140,7 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 
 // assemble makes the model's layers on arrays that MLX will read when they are
 // evaluated. It runs on the engine's thread.
-func (m *Model) assemble() error {
+func (m *Model) assemble(adapter *weights.Adapter) error {
 	arrays, err := m.engine.open(m.Folder)
 	if err != nil {
 		return err
@@ -141,7 +149,13 @@ func (m *Model) assemble() error {
 	s.Reset()
 	defer s.Close()
 	st := nn.NewStore(m.Folder, arrays, s)
-	built, err := models.Build(m.Folder, st)
+	if adapter != nil {
+		err = m.engine.adapt(st, adapter)
+	}
+	var built models.Model
+	if err == nil {
+		built, err = models.Build(m.Folder, st)
+	}
 	if err == nil {
 		err = st.Finish()
 	}
@@ -156,6 +170,15 @@ func (m *Model) assemble() error {
 	m.drafted = st.FixedLength()
 	m.vocab, m.layers = built.VocabSize(), built.Layers()
 	return nil
+}
+
+// adapt opens the adapter's file for the layers that are built after it.
+func (e *Engine) adapt(st *nn.Store, a *weights.Adapter) error {
+	arrays, _, err := mlxc.LoadSafetensors(a.Path(), e.reader)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", a.Path(), err)
+	}
+	return st.Adapt(a, arrays)
 }
 
 // open maps the folder's tensor names to arrays that are not read yet.

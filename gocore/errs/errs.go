@@ -15,6 +15,7 @@ import (
 const (
 	KindValue          = "ValueError"
 	KindType           = "TypeError"
+	KindKey            = "KeyError"
 	KindNotFound       = "FileNotFoundError"
 	KindNotImplemented = "NotImplementedError"
 	KindMemory         = "MemoryError"
@@ -43,6 +44,9 @@ func Value(format string, args ...any) error { return classed(KindValue, format,
 
 // Type makes a TypeError: an argument of a wrong type.
 func Type(format string, args ...any) error { return classed(KindType, format, args) }
+
+// Key makes a KeyError: a configuration lacks a key, where mlx_lm says it so.
+func Key(format string, args ...any) error { return classed(KindKey, format, args) }
 
 // NotFound makes a FileNotFoundError: a file or folder is missing.
 func NotFound(format string, args ...any) error { return classed(KindNotFound, format, args) }

@@ -29,7 +29,7 @@ func (p *gemma4Parts) experts(at string) *gemma4Experts {
 	}
 	// Published checkpoints hold gate and up in one tensor.
 	if joined := at + "experts.gate_up_proj"; st.Has(joined) {
-		e.glu = st.JoinedSwitchGLU(joined, at+"experts.switch_glu.down_proj.weight", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
+		e.glu = st.JoinedSwitchGLU(at+"experts.switch_glu.", joined, at+"experts.switch_glu.down_proj.weight", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
 	} else {
 		e.glu = st.SwitchGLU(at+"experts.switch_glu.", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
 	}

@@ -14,9 +14,9 @@ func sparseMoE(st *nn.Store, path string, hidden int, d *weights.MoE, act func(s
 	}
 	switch {
 	case st.Has(path + "experts.gate_up_proj"):
-		m.Experts = st.JoinedSwitchGLU(path+"experts.gate_up_proj", path+"experts.down_proj", d.Experts, hidden, d.Intermediate, act)
+		m.Experts = st.JoinedSwitchGLU(path+"switch_mlp.", path+"experts.gate_up_proj", path+"experts.down_proj", d.Experts, hidden, d.Intermediate, act)
 	case st.Has(path + "experts.0.up_proj.weight"):
-		m.Experts = st.StackedSwitchGLU(path+"experts.", d.Experts, hidden, d.Intermediate, act)
+		m.Experts = st.StackedSwitchGLU(path+"switch_mlp.", path+"experts.", d.Experts, hidden, d.Intermediate, act)
 	default:
 		m.Experts = st.SwitchGLU(path+"switch_mlp.", d.Experts, hidden, d.Intermediate, act)
 	}

@@ -13,17 +13,32 @@ func (m *Matrix) multiply(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
 type Linear struct {
 	Matrix
 	In, Out int
+	adapter *LowRank // nil for none
 }
 
 // Forward maps x [..., in] to [..., out].
 func (l *Linear) Forward(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
+	if l.adapter != nil {
+		return l.adapter.forward(s, l, x)
+	}
+	return l.plain(s, x)
+}
+
+// plain is Forward without an adapter.
+func (l *Linear) plain(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
 	switch {
 	case l.Quant == nil && l.Bias.Valid():
 		return s.AddMM(l.Bias, x, l.Weight, 1, 1)
-	case l.Quant == nil:
-		return s.Matmul(x, l.Weight)
 	case l.Bias.Valid():
-		return s.Add(l.multiply(s, x), l.Bias)
+		return s.Add(l.product(s, x), l.Bias)
+	}
+	return l.product(s, x)
+}
+
+// product is x·Wᵀ.
+func (l *Linear) product(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
+	if l.Quant == nil {
+		return s.Matmul(x, l.Weight)
 	}
 	return l.multiply(s, x)
 }
@@ -34,10 +49,19 @@ type Embedding struct {
 	Matrix
 	transposed mlxc.Array // plain: a view [dim, vocab] for AsLinear
 	Vocab, Dim int
+	adapter    *LowRank // nil for none
 }
 
 // Forward maps ids [...] to rows [..., dim].
 func (e *Embedding) Forward(s *mlxc.Scope, ids mlxc.Array) mlxc.Array {
+	rows := e.look(s, ids)
+	if e.adapter != nil {
+		return e.adapter.look(s, ids, rows)
+	}
+	return rows
+}
+
+func (e *Embedding) look(s *mlxc.Scope, ids mlxc.Array) mlxc.Array {
 	rows := s.Take(e.Weight, ids, 0)
 	if e.Quant == nil {
 		return rows
@@ -52,10 +76,16 @@ func (e *Embedding) Forward(s *mlxc.Scope, ids mlxc.Array) mlxc.Array {
 
 // AsLinear uses the table as the output head: x [..., dim] to logits [..., vocab].
 func (e *Embedding) AsLinear(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
+	var y mlxc.Array
 	if e.Quant == nil {
-		return s.Matmul(x, e.transposed)
+		y = s.Matmul(x, e.transposed)
+	} else {
+		y = e.multiply(s, x)
 	}
-	return e.multiply(s, x)
+	if e.adapter != nil {
+		return e.adapter.head(s, x, y)
+	}
+	return y
 }
 
 // RMSNorm divides by the root mean square over the last axis and scales by a

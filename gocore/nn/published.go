@@ -14,6 +14,9 @@ import (
 func (st *Store) take(name string, shape ...int) mlxc.Array {
 	t := st.claims.Tensor(name, shape...)
 	a := st.array(t)
+	if st.replaced[name] {
+		return a // an adapter's, which stays with the others of its file
+	}
 	delete(st.arrays, t.Source)
 	return st.scope.Own(a)
 }
@@ -40,6 +43,7 @@ func (st *Store) Depthwise(name string, channels, width int) mlxc.Array {
 	if !st.PublishedDepthwise(name) {
 		return st.Tensor(name, channels, width, 1)
 	}
+	st.asPublished()
 	stored := st.take(name, channels, 1, width)
 	return st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Contiguous(s.MoveAxis(stored, 2, 1)) })
 }
@@ -50,31 +54,35 @@ func (st *Store) PublishedDepthwise(name string) bool {
 	return len(shape) > 0 && shape[len(shape)-1] != 1
 }
 
-// JoinedSwitchGLU makes experts whose gate and up are the halves of one tensor
-// gateUp, [experts, 2·inner, dim].
-func (st *Store) JoinedSwitchGLU(gateUp, down string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+// JoinedSwitchGLU makes the experts at path, an object with a trailing dot,
+// whose gate and up are stored as the halves of one tensor gateUp, [experts,
+// 2·inner, dim].
+func (st *Store) JoinedSwitchGLU(path, gateUp, down string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+	st.asPublished()
 	joined := st.take(gateUp, experts, 2*inner, dim)
-	half := func(from int) *SwitchLinear {
-		return st.switchLinear(Matrix{Weight: st.derive(func(s *mlxc.Scope) mlxc.Array {
+	half := func(name string, from int) *SwitchLinear {
+		return st.switchLinear(path+name, Matrix{Weight: st.derive(func(s *mlxc.Scope) mlxc.Array {
 			return s.Slice(joined, []int{0, from, 0}, []int{experts, from + inner, dim})
-		})})
+		})}, experts, dim, inner)
 	}
 	return &SwitchGLU{
-		Gate: half(0), Up: half(inner),
-		Down: st.switchLinear(Matrix{Weight: st.Tensor(down, experts, dim, inner)}),
+		Gate: half("gate_proj", 0), Up: half("up_proj", inner),
+		Down: st.switchLinear(path+"down_proj", Matrix{Weight: st.Tensor(down, experts, dim, inner)}, experts, inner, dim),
 		Act:  act,
 	}
 }
 
-// StackedSwitchGLU makes experts that are stored one by one, at path followed
-// by their numbers.
-func (st *Store) StackedSwitchGLU(path string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+// StackedSwitchGLU makes the experts at path, an object with a trailing dot,
+// that are stored one by one, at stored followed by their numbers.
+func (st *Store) StackedSwitchGLU(path, stored string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+	st.asPublished()
 	stack := func(name string, in, out int) *SwitchLinear {
 		parts := make([]mlxc.Array, experts)
 		for e := range parts {
-			parts[e] = st.take(fmt.Sprintf("%s%d.%s.weight", path, e, name), out, in)
+			parts[e] = st.take(fmt.Sprintf("%s%d.%s.weight", stored, e, name), out, in)
 		}
-		return st.switchLinear(Matrix{Weight: st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })})
+		stacked := st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })
+		return st.switchLinear(path+name, Matrix{Weight: stacked}, experts, in, out)
 	}
 	return &SwitchGLU{
 		Gate: stack("gate_proj", dim, inner), Up: stack("up_proj", dim, inner), Down: stack("down_proj", inner, dim),

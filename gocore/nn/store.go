@@ -24,12 +24,16 @@ type Store struct {
 	frees   []func()     // release what else layers made
 	fixed   int          // see FixedLength
 	err     error
+
+	adapter       *weights.Adapter      // nil for none
+	adapterArrays map[string]mlxc.Array // by the names in its file
+	replaced      map[string]bool       // tensors whose arrays are the adapter's
 }
 
 // NewStore takes over the arrays, keyed by the names that they have in the
 // folder's files. Layers that need ops at load build them in s.
 func NewStore(f *weights.Folder, arrays map[string]mlxc.Array, s *mlxc.Scope) *Store {
-	return &Store{claims: f.Claims(), folder: f, arrays: arrays, scope: s}
+	return &Store{claims: f.Claims(), folder: f, arrays: arrays, scope: s, replaced: map[string]bool{}}
 }
 
 // Scope is where layers build what they need at load.
@@ -67,6 +71,10 @@ func (st *Store) array(t weights.Tensor) mlxc.Array {
 	if t.Name == "" {
 		return mlxc.Array{}
 	}
+	if other, ok := st.adapter.Replacement(t); ok {
+		st.replaced[t.Name] = true
+		return st.adapterArray(other)
+	}
 	a, ok := st.arrays[t.Source]
 	if !ok {
 		st.Fail(errs.Internal("%s: MLX did not find tensor %s", t.File, t.Source))
@@ -95,6 +103,7 @@ func (st *Store) Linear(path string, in, out int, bias bool) *Linear {
 	if l.Quant == nil {
 		l.Weight = st.transposed(l.Weight)
 	}
+	st.adaptLinear(l, path)
 	return l
 }
 
@@ -121,6 +130,7 @@ func (st *Store) Embedding(path string, vocab, dim int) *Embedding {
 	if e.Quant == nil {
 		e.transposed = st.transposed(e.Weight)
 	}
+	st.adaptEmbedding(e, path)
 	return e
 }
 
@@ -179,6 +189,9 @@ func (st *Store) Finish() error {
 	if err := st.claims.Done(); err != nil {
 		return err
 	}
+	if err := st.adapter.Done(); err != nil {
+		return err
+	}
 	return st.scope.Err()
 }
 
@@ -192,8 +205,13 @@ func (st *Store) Arrays() []mlxc.Array {
 	sort.Strings(names)
 	all := make([]mlxc.Array, 0, len(names)+len(st.derived))
 	for _, name := range names {
-		if a := st.arrays[st.folder.Tensors[name].Source]; a.Valid() && st.claims.Uses(name) {
+		if a := st.arrays[st.folder.Tensors[name].Source]; a.Valid() && st.claims.Uses(name) && !st.replaced[name] {
 			all = append(all, a)
+		}
+	}
+	if st.adapter != nil {
+		for _, name := range st.adapter.Tensors() {
+			all = append(all, st.adapterArrays[name])
 		}
 	}
 	return append(all, st.derived...)
@@ -223,6 +241,9 @@ func (st *Store) Parameters() int {
 			total += product(t.Shape)
 		}
 	}
+	if st.adapter != nil && st.adapter.Type != weights.AdapterFull {
+		total += st.adapter.Parameters()
+	}
 	return total
 }
 
@@ -236,8 +257,10 @@ func product(shape []int) int {
 
 // Free releases the arrays; the layers made from them are dead after it.
 func (st *Store) Free() {
-	for _, a := range st.arrays {
-		a.Free()
+	for _, arrays := range []map[string]mlxc.Array{st.arrays, st.adapterArrays} {
+		for _, a := range arrays {
+			a.Free()
+		}
 	}
 	for _, a := range slices.Concat(st.derived, st.views) {
 		a.Free()
@@ -245,5 +268,5 @@ func (st *Store) Free() {
 	for _, release := range st.frees {
 		release()
 	}
-	st.arrays, st.derived, st.views, st.frees = nil, nil, nil, nil
+	st.arrays, st.adapterArrays, st.derived, st.views, st.frees = nil, nil, nil, nil, nil
 }

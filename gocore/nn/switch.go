@@ -9,19 +9,23 @@ const sortFrom = 64
 // SwitchLinear is a stack of linear layers, of which each row of the input
 // takes its own.
 type SwitchLinear struct {
-	Matrix // plain: Wᵀ [experts, in, out]; quantised: packed along the inputs
+	Matrix           // plain: Wᵀ [experts, in, out]; quantised: packed along the inputs
+	adapter *LowRank // nil for none
 }
 
 // SwitchLinear makes the layer at path, whose weight is [experts, out, in].
 func (st *Store) SwitchLinear(path string, experts, in, out int, bias bool) *SwitchLinear {
-	return st.switchLinear(st.Matrix(path, bias, experts, out, in))
+	return st.switchLinear(path, st.Matrix(path, bias, experts, out, in), experts, in, out)
 }
 
-func (st *Store) switchLinear(m Matrix) *SwitchLinear {
+// switchLinear makes of m the layer that mlx_lm has at path.
+func (st *Store) switchLinear(path string, m Matrix, experts, in, out int) *SwitchLinear {
 	if m.Quant == nil && m.Weight.Valid() && st.Err() == nil {
 		m.Weight = st.view(st.scope.SwapAxes(m.Weight, -1, -2))
 	}
-	return &SwitchLinear{Matrix: m}
+	l := &SwitchLinear{Matrix: m}
+	st.adaptSwitch(l, path, experts, in, out)
+	return l
 }
 
 // Forward maps x [..., n or 1, 1, in] to [..., n, 1, out], row by row with the
@@ -35,6 +39,9 @@ func (l *SwitchLinear) Forward(s *mlxc.Scope, x, experts mlxc.Array, sorted bool
 	}
 	if l.Bias.Valid() {
 		y = s.Add(y, s.ExpandDims(s.Take(l.Bias, experts, 0), -2))
+	}
+	if l.adapter != nil {
+		return l.adapter.gather(s, x, y, experts, sorted)
 	}
 	return y
 }
