@@ -121,7 +121,7 @@ def test_hub_names_are_downloaded(
 
 
 def test_an_adapter_is_refused(native: FakeNative, folder: Path) -> None:
-    with pytest.raises(NotImplementedError, match="adapter_path"):
+    with pytest.raises(FileNotFoundError, match="somewhere"):
         load(folder, adapter_path="somewhere")
 
 

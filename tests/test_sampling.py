@@ -311,3 +311,28 @@ def test_they_tell_what_they_are() -> None:
         "logit_bias", "repetition", "presence", "frequency",
     ]  # fmt: skip
     assert all(isinstance(processor, LogitsProcessor) for processor in make_logits_processors(**PROCESSORS["all"]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda module: module.make_sampler(temp=1.0),
+        lambda module: module.make_sampler(temp=1.0, xtc_probability=0.4),
+        lambda module: module.make_sampler(temp=0.0),
+        lambda module: lambda logprobs: mx.random.categorical(logprobs),
+    ],
+    ids=["temp", "xtc", "greedy", "callable"],
+)
+@pytest.mark.parametrize("tokens", [0, 1, 3])
+def test_the_random_state_after_few_tokens_is_that_of_mlx_lm(tiny: Tiny, make: Any, tokens: int) -> None:
+    """mlx_lm samples one token ahead, also where none is wanted."""
+    folder = tiny("qwen3-nano-f32")
+    states = []
+    for module, step, model in (
+        (axlm.sample_utils, axlm.generate_step, ours(folder)[0]),
+        (upstream, their_step, theirs(folder)[0]),
+    ):
+        mx.random.seed(5)
+        assert len(list(step(mx.array([1, 2, 3]), model, max_tokens=tokens, sampler=make(module)))) == tokens
+        states.append(mx.random.state[0].tolist())
+    assert states[0] == states[1]

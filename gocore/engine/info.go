@@ -5,6 +5,7 @@ import "axlm/gocore/weights"
 // Info describes a loaded model.
 type Info struct {
 	Path       string          `json:"path"`
+	Adapter    string          `json:"adapter,omitempty"` // its folder
 	ModelType  string          `json:"model_type"`
 	VocabSize  int             `json:"vocab_size"`
 	Layers     int             `json:"num_layers"`
@@ -23,7 +24,7 @@ func (m *Model) Info() (Info, error) {
 		return Info{}, err
 	}
 	return Info{
-		Path: m.Folder.Dir, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
+		Path: m.Folder.Dir, Adapter: m.adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
 		Bytes: m.bytes, Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

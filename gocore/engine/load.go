@@ -98,7 +98,7 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
+	m := &Model{Folder: folder, engine: e, adapter: o.Adapter, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
 	if err := e.do(func() error { return m.assemble(adapter) }); err != nil {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}

@@ -19,6 +19,7 @@ type Model struct {
 	Folder *weights.Folder
 
 	engine   *Engine
+	adapter  string // the folder of the adapter that it has, "" for none
 	closed   atomic.Bool
 	manifest *weights.Manifest
 	vocab    int

@@ -21,6 +21,7 @@ func TestKind(t *testing.T) {
 		{"nil", nil, ""},
 		{"value", Value("a %d", 1), "ValueError"},
 		{"type", Type("a"), "TypeError"},
+		{"key", Key("a"), "KeyError"},
 		{"not found", NotFound("a"), "FileNotFoundError"},
 		{"not implemented", NotImplemented("a"), "NotImplementedError"},
 		{"memory", Memory("a"), "MemoryError"},

@@ -21,7 +21,8 @@ class Choice:
     """A sampler and logits processors, as the core's options or, where it cannot run them, as callables."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    draws: bool = False
+    draws: int = 0
+    """How many keys of ``mx.random.state`` a token takes."""
     sampler: Callable[[mx.array], mx.array] | None = None
     processors: tuple[Callable[[mx.array, mx.array], mx.array], ...] = ()
 
@@ -47,7 +48,7 @@ def choice(sampler: Any, logits_processors: Sequence[Any] | None) -> Choice:
     options = {"processors": native} if native else {}
     if sampler is not None:
         options["sampler"] = sampler.options()
-    return Choice(options, draws=sampler is not None and sampler.draws)
+    return Choice(options, draws=sampler.draws if sampler is not None else 0)
 
 
 def steps(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: int, logprobs: bool) -> Iterator[Step]:
@@ -63,15 +64,15 @@ def steps(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: i
     Yields:
         (token, came from a draft, log probabilities [V] or None).
     """
-    if chosen.by_reader and max_tokens != 0:
+    if chosen.by_reader:
         yield from _by_reader(request, chosen, prompt, max_tokens)
         return
-    for token, from_draft in _with_random_state(request) if chosen.draws else request:
+    for token, from_draft in _with_random_state(request, chosen.draws) if chosen.draws else request:
         yield token, from_draft, request.logprobs() if logprobs else None
 
 
-def _with_random_state(request: Request) -> Iterator[tuple[int, bool]]:
-    """Draw from ``mx.random.state``, and leave it at each token where mlx_lm would: one draw ahead."""
+def _with_random_state(request: Request, draws: int) -> Iterator[tuple[int, bool]]:
+    """Draw from ``mx.random.state``, and leave it at each token where mlx_lm would: one token ahead."""
     import mlx.core as mx
 
     def state() -> int:
@@ -79,12 +80,16 @@ def _with_random_state(request: Request) -> Iterator[tuple[int, bool]]:
         return high << 32 | low
 
     request.reseed(state())
+    token = None
     for token, from_draft in request:
         key = request.key_after()
         mx.random.seed(key)
         yield token, from_draft
         if (now := state()) != key:
             request.reseed(now)
+    if token is None:
+        for _ in range(draws):
+            mx.random.uniform()  # of a first token that nobody wants
 
 
 def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: int) -> Iterator[Step]:

@@ -155,7 +155,7 @@ def _start(
     with Request(
         model,
         ids,
-        max_tokens=-1 if chosen.by_reader and limit else limit,
+        max_tokens=-1 if chosen.by_reader else limit,
         prefill_step_size=integer("prefill_step_size", prefill_step_size, 1),
         end_tokens=() if chosen.by_reader else end_tokens,
         logprobs=logprobs,

@@ -142,7 +142,10 @@ class Model:
             parts.append(f"{_scaled(count, ('', 'k', 'M', 'B', 'T'))} parameters")
         parts.append(_quantization(self.config))
         parts.append(_scaled(self.nbytes, (" B", " kB", " MB", " GB", " TB")))
-        return f"<axlm.Model {', '.join(parts)}, {str(self.path)!r}>"
+        where = repr(str(self.path))
+        if adapter := self._info.get("adapter"):
+            where += f" with the adapter {adapter!r}"
+        return f"<axlm.Model {', '.join(parts)}, {where}>"
 
 
 def _free(handle: int, owner: int) -> None:

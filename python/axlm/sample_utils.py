@@ -75,9 +75,9 @@ class Sampler:
         return self._function(logprobs)
 
     @property
-    def draws(self) -> bool:
-        """Whether the sampler draws random numbers."""
-        return self.temp != 0
+    def draws(self) -> int:
+        """How many keys of ``mx.random.state`` a token takes."""
+        return 0 if self.temp == 0 else 1 + (self.xtc_probability > 0)
 
     def options(self) -> dict[str, Any]:
         """Return the core's options."""

@@ -46,7 +46,8 @@ def load(
             which is downloaded.
         tokenizer_config: further arguments for the tokenizer.
         model_config: entries that override ``config.json``'s.
-        adapter_path: not supported yet.
+        adapter_path: a folder that mlx_lm's tuner wrote (``adapter_config.json``, ``adapters.safetensors``). LoRA and
+            DoRA are applied beside the weights, full fine-tuning in their place.
         lazy: read weights when they are first needed.
         return_config: return the model's configuration as well.
         revision: a branch, tag or commit of the repository.
@@ -56,12 +57,13 @@ def load(
         (model, tokenizer), and the configuration if asked for.
 
     Raises:
-        FileNotFoundError: no such folder, no ``config.json`` or weights in it, or a repository that cannot be had.
-        ValueError: an unknown model family (the text lists those known), or weights that do not fit the configuration.
+        FileNotFoundError: no such folder, no ``config.json`` or weights in it, or a repository that cannot be had; no
+            such adapter, or a file of it is missing.
+        ValueError: an unknown model family (the text lists those known), weights that do not fit the configuration, or
+            an adapter that does not fit the model.
+        KeyError: the adapter's configuration has no scale or rank.
         NotImplementedError: an argument that is not supported yet.
     """
-    if adapter_path is not None:
-        raise NotImplementedError("adapter_path is not supported yet: leave it at its default")
     folder = resolve(path_or_hf_repo, revision)
     _bridge.prepare()  # before mlx_lm, which imports mlx.core
 
@@ -70,7 +72,7 @@ def load(
 
         return load_tokenizer(folder, tokenizer_config, eos_token_ids=config.get("eos_token_id"))
 
-    model, tokenizer = _load(folder, lazy, model_config, trust_remote_code, make_tokenizer)
+    model, tokenizer = _load(folder, lazy, model_config, trust_remote_code, make_tokenizer, adapter_path)
     return (model, tokenizer, model.config) if return_config else (model, tokenizer)
 
 
@@ -163,9 +165,10 @@ def _load(
     model_config: dict[str, Any] | None,
     trust_remote_code: bool,
     beside: Callable[[dict[str, Any]], T],
+    adapter_path: str | os.PathLike[str] | None = None,
 ) -> tuple[Model, T]:
     """Load the weights while ``beside(config)`` runs."""
-    with _Job(folder, lazy, model_config) as job:
+    with _Job(folder, lazy, model_config, adapter_path) as job:
         from mlx_lm.utils import load_config
 
         # The core looks at all there is before it reads weights. Its errors are clear, and transformers, given a config
@@ -191,8 +194,18 @@ def _checked_config(
 class _Job:
     """A load that runs in the core. Leaving its ``with`` block before :meth:`wait` returned gives up the model."""
 
-    def __init__(self, folder: Path, lazy: bool, model_config: dict[str, Any] | None) -> None:
-        options = {"lazy": lazy, **({"config": model_config} if model_config else {})}
+    def __init__(
+        self,
+        folder: Path,
+        lazy: bool,
+        model_config: dict[str, Any] | None,
+        adapter_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"lazy": lazy}
+        if model_config:
+            options["config"] = model_config
+        if adapter_path is not None:
+            options["adapter"] = os.fspath(adapter_path)
         self._job = _bridge.load_start(str(folder), options)
         self._over = False
         self._model = 0
