@@ -231,9 +231,21 @@ def test_wrong_cache_arguments_are_named(model: Model, native: FakeNative, name:
     assert not native.requests
 
 
-def test_a_draft_model_is_refused(model: Model) -> None:
-    with pytest.raises(NotImplementedError, match="draft_model"):
-        generate(model, Tokenizer(), PROMPT, draft_model=model)
+def test_a_draft_model_reaches_the_core(native: FakeNative, model: Model) -> None:
+    generate(model, Tokenizer(), PROMPT, draft_model=model, max_kv_size=8, prompt_progress_callback=print)
+    options = options_sent(native)
+    assert (options["draft_model"], options["num_draft_tokens"]) == (model.handle, 2)
+    assert options["prefill_step_size"] == 512
+    generate(model, Tokenizer(), PROMPT, draft_model=model, num_draft_tokens=5, prefill_step_size=7)
+    options = options_sent(native)
+    assert (options["num_draft_tokens"], options["prefill_step_size"]) == (5, 7)
+    for wrong, error in ((-1, ValueError), (2.5, TypeError), ("2", TypeError)):
+        with pytest.raises(error, match="num_draft_tokens"):
+            generate(model, Tokenizer(), PROMPT, draft_model=model, num_draft_tokens=wrong)
+    with pytest.raises(TypeError, match="draft_model"):
+        generate(model, Tokenizer(), PROMPT, draft_model=object())
+    with pytest.raises(ValueError, match="input_embeddings"):
+        generate(model, Tokenizer(), PROMPT, draft_model=model, input_embeddings=[[1.0]])
 
 
 def test_defaults_are_accepted(model: Model, native: FakeNative) -> None:

@@ -120,9 +120,10 @@ def test_hub_names_are_downloaded(
     model.close()
 
 
-def test_an_adapter_is_refused(native: FakeNative, folder: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="somewhere"):
-        load(folder, adapter_path="somewhere")
+def test_an_adapter_reaches_the_core(native: FakeNative, folder: Path, tokenizers: list[Any]) -> None:
+    model, _ = load(folder, adapter_path="somewhere")
+    assert native.loads[-1][1]["adapter"] == "somewhere"
+    model.close()
 
 
 def test_a_changed_config_reaches_the_core(native: FakeNative, folder: Path, tokenizers: list[Any]) -> None:

@@ -192,7 +192,7 @@ def blas_info() -> dict[str, Any]:
 
 
 def load_start(path: str, options: dict[str, Any]) -> int:
-    """Start to load a model folder. Returns a job for :func:`load_wait`. Options: ``lazy``, ``config``."""
+    """Start to load a model folder. Returns a job for :func:`load_wait`. Options: ``lazy``, ``config``, ``adapter``."""
     return call(_loaded().functions.load_start, path, json.dumps(options))
 
 
@@ -243,7 +243,8 @@ def start(model: int, ids: bytes, options: dict[str, Any]) -> int:
         ids: the prompt's token ids as native int32 (:func:`axlm._crossing.pack_ids`).
         options: ``max_tokens`` (-1: no limit), ``prefill_step_size``, ``end_tokens``, ``logprobs``, ``ngram``,
             ``sampler``, ``processors``, ``reader_chooses``, ``cache``, ``max_kv_size``, ``kv_bits``,
-            ``kv_group_size``, ``quantized_kv_start``, ``embeddings``.
+            ``kv_group_size``, ``quantized_kv_start``, ``embeddings``,
+            ``draft_model`` (a handle), ``num_draft_tokens``, ``draft_cache``.
 
     Returns:
         The request's handle.

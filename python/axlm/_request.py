@@ -73,6 +73,7 @@ class Request(Iterator[tuple[int, bool]]):
         logprobs: whether :meth:`logprobs` will be asked for.
         ngram: the core's n-gram options, True for its defaults, or False for plain decoding.
         choice: the core's options that say how tokens are chosen; greedily without any.
+        draft: the core's options of a draft model, :func:`axlm._speculative.draft_options`.
         callback: called with (prompt tokens processed, prompt tokens).
         caches: mlx_lm's cache objects, which the request continues and leaves behind, or None.
         kv: the core's options of the KV cache.
@@ -90,6 +91,7 @@ class Request(Iterator[tuple[int, bool]]):
         logprobs: bool = True,
         ngram: dict[str, Any] | bool = False,
         choice: dict[str, Any] | None = None,
+        draft: dict[str, Any] | None = None,
         callback: ProgressCallback | None = None,
         caches: Sequence[Any] | None = None,
         kv: dict[str, Any] | None = None,

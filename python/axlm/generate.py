@@ -17,6 +17,7 @@ from ._choice import choice, steps
 from ._crossing import pack_ids
 from ._progress import ProgressCallback
 from ._request import Request, integer, prompt_ids
+from ._speculative import drafted_arguments, speculative_generate_step
 from .model import Model
 from .ngram import ngram_options
 
@@ -136,6 +137,7 @@ def _start(
     prompt_progress_callback: ProgressCallback | None = None,
     input_embeddings: Any = None,
     ngram: Any = True,
+    draft: dict[str, Any] | None = None,
 ) -> Iterator[_Run]:
     """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
     embeddings = _embeddings(input_embeddings)
@@ -161,6 +163,7 @@ def _start(
         logprobs=logprobs,
         ngram=ngram_options(ngram),
         choice=chosen.options,
+        draft=draft,
         callback=prompt_progress_callback,
         caches=prompt_cache,
         kv=kv,
@@ -258,9 +261,11 @@ def stream_generate(
         tokenizer: its tokenizer; a bare transformers tokenizer is wrapped.
         prompt: text or token ids. Text gets the tokenizer's special tokens unless it starts with the BOS token.
         max_tokens: how many tokens to generate; -1 for no limit.
-        draft_model: not supported yet.
+        draft_model: another model from :func:`axlm.load`, smaller and of the same vocabulary, that proposes tokens in
+            place of n-grams; see :func:`speculative_generate_step`.
         stream: accepted and ignored; the core has a stream of its own.
-        kwargs: the other arguments of :func:`generate_step`.
+        kwargs: the other arguments of :func:`generate_step`; with a draft model ``num_draft_tokens``, and those of
+            :func:`speculative_generate_step` (``max_kv_size`` and ``prompt_progress_callback`` are ignored).
 
     Yields:
         A response per token. The last one has a ``finish_reason`` and the text that was held back; an end token is
@@ -289,7 +294,8 @@ def _responses(
     if max_tokens == 0:
         raise ValueError("max_tokens must not be 0 (-1 means no limit)")
     _check_model(model)
-    _refuse(draft_model=draft_model)
+    if draft_model is not None:
+        kwargs = drafted_arguments(draft_model, num_draft_tokens, kwargs)
     tokenizer = _wrap(tokenizer)
     if isinstance(prompt, str):
         bos = tokenizer.bos_token

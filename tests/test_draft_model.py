@@ -1,0 +1,208 @@
+"""Speculation with a draft model: the tokens of plain decoding, whoever drafts, and mlx_lm's functions and marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import axlm
+import mlx.core as mx
+import pytest
+from axlm.generate import speculative_generate_step
+from axlm.sample_utils import make_logits_processors, make_sampler
+from oracle import generated, ours, prompt_of, reference, theirs
+
+Tiny = Callable[[str], Path]
+
+ALWAYS = axlm.NgramConfig(ema_threshold=0.0)
+"""Drafts at every step, whether it pays or not."""
+
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "temp": {"temp": 1.0},
+    "all": {"temp": 1.5, "top_p": 0.95, "min_p": 0.01, "top_k": 20, "xtc_probability": 0.3},
+}
+
+
+def drafted(model: Any, draft: Any, prompt: list[int], **options: Any) -> list[tuple[int, bool]]:
+    """Generate with a draft model, at every step: (token, from a draft)."""
+
+    class Bare:  # a tokenizer of which only the ids are used
+        bos_token = None
+        eos_token_ids: frozenset[int] = frozenset()
+
+        class detokenizer:  # noqa: N801
+            last_segment = ""
+            add_token = staticmethod(lambda token: None)
+            finalize = staticmethod(lambda: None)
+
+    options = {"ngram": ALWAYS, "num_draft_tokens": 3, **options}
+    return [(r.token, r.from_draft) for r in axlm.stream_generate(model, Bare(), prompt, draft_model=draft, **options)]
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-f32", "qwen3-f32", "gemma4-f32", "gemma4_moe-f32", "llama-yarn-f32", "qwen3-nano-f32"]
+)
+@pytest.mark.parametrize("depth", [2, 5])
+def test_a_model_that_drafts_for_itself_is_always_right(tiny: Tiny, name: str, depth: int) -> None:
+    folder = tiny(name)
+    model, _ = ours(folder)
+    prompt = prompt_of(folder, "text")
+    found = drafted(model, model, prompt, max_tokens=60, num_draft_tokens=depth)
+    assert [token for token, _ in found] == reference(folder, prompt, 60).ids
+    assert [mark for _, mark in found] == [(at + 1) % (depth + 1) != 0 for at in range(60)]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("draft", ["qwen3-nano-f32", "llama-nano-f32"])
+def test_sampled_tokens_are_those_of_plain_decoding(tiny: Tiny, draft: str, sampling: str) -> None:
+    model, drafting = ours(tiny("qwen3-nano-f32"))[0], ours(tiny(draft))[0]
+    processors = make_logits_processors(repetition_penalty=1.1, frequency_penalty=0.1)
+    for seed in range(4):
+        how = {"sampler": make_sampler(**SAMPLINGS[sampling]), "logits_processors": processors, "max_tokens": 60}
+        mx.random.seed(seed)
+        plain = generated(model, [3, 5, 9], 60, **{k: v for k, v in how.items() if k != "max_tokens"})
+        state = mx.random.state[0].tolist()
+        mx.random.seed(seed)
+        found = drafted(model, drafting, [3, 5, 9], **how)
+        assert [token for token, _ in found] == plain
+        assert mx.random.state[0].tolist() == state
+        right = sum(mark for _, mark in found)
+        assert right == 45 if drafting is model else right < 30
+
+
+def test_marks_are_those_of_mlx_lm(tiny: Tiny) -> None:
+    """As upstream's own test has it: two drafts, one of the model's, two drafts up to the limit."""
+    import mlx_lm
+
+    folder = tiny("qwen3-f32")
+    model, tokenizer = ours(folder)
+    their_model, their_tokenizer = theirs(folder)
+    prompt = prompt_of(folder, "chat")
+    for limit in (1, 2, 3, 5, 12):
+        found = list(axlm.stream_generate(model, tokenizer, prompt, limit, model, num_draft_tokens=2))
+        expected = list(mlx_lm.stream_generate(their_model, their_tokenizer, prompt, limit, their_model))
+        for one, other in zip(found, expected, strict=True):
+            assert (one.token, one.from_draft, one.text) == (other.token, other.from_draft, other.text)
+            assert mx.allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-4)
+        assert found[-1].finish_reason == "length" and all(response.stats is None for response in found[:-1])
+
+
+def test_the_step_function_is_that_of_mlx_lm(tiny: Tiny) -> None:
+    from mlx_lm.generate import speculative_generate_step as their_step
+
+    folder = tiny("llama-f32")
+    model, their_model = ours(folder)[0], theirs(folder)[0]
+    prompt = mx.array(prompt_of(folder, "text"))
+    expected = list(their_step(prompt, their_model, their_model, num_draft_tokens=3, max_tokens=20))
+    found = list(speculative_generate_step(prompt, model, model, num_draft_tokens=3, max_tokens=20))
+    for (token, logprobs, mark), (their_token, their_logprobs, their_mark) in zip(found, expected, strict=True):
+        assert (token, mark) == (their_token, their_mark)
+        assert mx.allclose(logprobs, their_logprobs, rtol=0, atol=1e-4)
+    assert len(list(speculative_generate_step(prompt, model, model, num_draft_tokens=0, max_tokens=9))) == 9
+    assert list(speculative_generate_step(prompt, model, model, max_tokens=0)) == []
+
+
+def test_statistics_tell_drafted_and_accepted(tiny: Tiny) -> None:
+    folder = tiny("qwen3-nano-f32")
+    model, tokenizer = ours(folder)
+    other = ours(tiny("llama-nano-f32"))[0]
+    for draft, least, most in ((model, 1.0, 1.0), (other, 0.0, 0.4)):
+        before = model.stats()["ngram"]["accepted"]
+        *_, last = axlm.stream_generate(
+            model, tokenizer, [3, 5, 9], max_tokens=40, draft_model=draft, num_draft_tokens=4, ngram=ALWAYS
+        )
+        assert last.stats is not None
+        speculation = last.stats["speculation"]
+        assert speculation["drafted"] > 20
+        assert least <= speculation["accepted"] / speculation["drafted"] <= most
+        (by,) = speculation["by_proposer"]
+        assert by["proposer"] == "draft_model" and by["accepted"] == speculation["accepted"]
+        assert model.stats()["ngram"]["accepted"] == before + speculation["accepted"]
+
+
+def test_a_block_ends_where_it_must(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model, tokenizer = ours(folder)
+    prompt = prompt_of(folder, "text")
+    plain = reference(folder, prompt, 40).ids
+    for limit in range(1, 12):
+        found = drafted(model, model, prompt, max_tokens=limit, num_draft_tokens=5)
+        assert [token for token, _ in found] == plain[:limit]
+    usual = tokenizer.eos_token_ids
+    try:
+        for end in plain[:8]:
+            tokenizer.eos_token_ids = {end}
+            found = list(axlm.stream_generate(model, tokenizer, prompt, 40, model, num_draft_tokens=5, ngram=ALWAYS))
+            assert [response.token for response in found] == plain[: plain.index(end) + 1]
+            assert found[-1].finish_reason == "stop"
+    finally:
+        tokenizer.eos_token_ids = usual
+    for stop in range(1, 9):
+        stream = speculative_generate_step(prompt, model, model, num_draft_tokens=3)
+        assert [next(stream)[0] for _ in range(stop)] == plain[:stop]
+        stream.close()
+    assert model.stats()["requests"] == 0
+
+
+def test_text_without_a_limit(tiny: Tiny) -> None:
+    model = ours(tiny("qwen3-nano-f32"))[0]
+    stream = speculative_generate_step([1, 2], model, model, max_tokens=-1)
+    assert [next(stream)[0] for _ in range(300)] == generated(model, [1, 2], 300)
+    stream.close()
+
+
+def test_callables_choose_without_drafts(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model = ours(folder)[0]
+    prompt = prompt_of(folder, "text")
+    plain = reference(folder, prompt, 12).ids
+    found = drafted(model, model, prompt, max_tokens=12, sampler=lambda logprobs: mx.argmax(logprobs, axis=-1))
+    assert found == [(token, False) for token in plain]
+
+
+def test_a_draft_model_of_another_vocabulary(tiny: Tiny) -> None:
+    """What one of the two does not know is not drafted; nothing goes wrong."""
+    small, large = tiny("qwen3-nano-f32"), tiny("qwen3-f32")
+    for folder, other in ((small, large), (large, small)):
+        model, draft = ours(folder)[0], ours(other)[0]
+        found = drafted(model, draft, [3, 5, 9], max_tokens=30)
+        assert [token for token, _ in found] == reference(folder, [3, 5, 9], 30).ids
+
+
+def test_models_that_cannot_draft_are_named(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model, tokenizer = ours(folder)
+    recurrent, _ = ours(tiny("qwen3_5-f32"))
+    their_model, _ = theirs(folder)
+
+    def refused(error: type[Exception], words: str, model: Any, draft: Any, **options: Any) -> None:
+        with pytest.raises(error, match=words):
+            list(axlm.stream_generate(model, tokenizer, [1, 2, 3], 4, draft, **options))
+
+    refused(ValueError, "draft model, qwen3_5", model, recurrent)
+    refused(ValueError, "the model, qwen3_5", recurrent, model)
+    refused(TypeError, "draft_model.*Model", model, their_model)
+    refused(TypeError, "draft_model", model, "qwen3")
+    refused(ValueError, "num_draft_tokens", model, model, num_draft_tokens=-1)
+    refused(TypeError, "num_draft_tokens", model, model, num_draft_tokens=1.5)
+    refused(ValueError, "input_embeddings", model, model, input_embeddings=mx.zeros((3, 128)))
+    closed, _ = axlm.load(folder)
+    closed.close()
+    refused(ValueError, "closed", model, closed)
+    assert len(generated(model, [1, 2, 3], 4)) == 4
+
+
+def test_drafting_that_does_not_pay_is_left_off(tiny: Tiny) -> None:
+    """A draft model as large as the model itself, and mostly wrong, on a CPU: the core finds out."""
+    folder = tiny("llama-f32")
+    model, tokenizer = ours(folder)
+    draft = ours(tiny("llama-default-f32"))[0]
+    prompt = prompt_of(folder, "text")
+    *_, last = axlm.stream_generate(model, tokenizer, prompt, 300, draft, num_draft_tokens=6)
+    assert last.stats is not None
+    reasons = last.stats["speculation"]["no_draft"]
+    assert reasons["gate_paused"] > 100
+    assert math.isclose(sum(reasons.values()) + last.stats["speculation"]["draft_steps"], last.stats["decode_steps"])
