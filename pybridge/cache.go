@@ -172,6 +172,22 @@ func Resume(request int, cache int) (int, error) {
 	})
 }
 
+// ResumeDraft gives a request's draft model a prompt cache in place of the one
+// that was taken.
+func ResumeDraft(request int, cache int) (int, error) {
+	return call(func() (int, error) {
+		r, err := get(bridge.requests, "request", request)
+		if err != nil {
+			return 0, err
+		}
+		c, err := get(bridge.caches, "prompt cache", cache)
+		if err != nil {
+			return 0, err
+		}
+		return 0, r.Request.ResumeDraft(c)
+	})
+}
+
 // cacheOf is the prompt cache of a handle, none of 0.
 func cacheOf(handle int) (*engine.Cache, error) {
 	if handle == 0 {

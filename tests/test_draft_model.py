@@ -33,7 +33,7 @@ def drafted(model: Any, draft: Any, prompt: list[int], **options: Any) -> list[t
         bos_token = None
         eos_token_ids: frozenset[int] = frozenset()
 
-        class detokenizer:  # noqa: N801
+        class detokenizer:
             last_segment = ""
             add_token = staticmethod(lambda token: None)
             finalize = staticmethod(lambda: None)
@@ -206,3 +206,88 @@ def test_drafting_that_does_not_pay_is_left_off(tiny: Tiny) -> None:
     reasons = last.stats["speculation"]["no_draft"]
     assert reasons["gate_paused"] > 100
     assert math.isclose(sum(reasons.values()) + last.stats["speculation"]["draft_steps"], last.stats["decode_steps"])
+
+
+# Prompt caches
+
+
+def caches_of(folder: Path, max_kv_size: int | None = None) -> list[Any]:
+    from mlx_lm.models.cache import make_prompt_cache
+
+    return make_prompt_cache(theirs(folder)[0], max_kv_size)
+
+
+@pytest.mark.parametrize("name", ["qwen3-f32", "llama-f32", "gemma4-f32"])
+def test_both_caches_carry_on(tiny: Tiny, name: str) -> None:
+    """One list, the model's caches and then the draft model's, over the turns of a chat."""
+    folder = tiny(name)
+    model, _ = ours(folder)
+    prompt = prompt_of(folder, "text")
+    text = list(prompt)
+    caches = caches_of(folder) + caches_of(folder)
+    half = len(caches) // 2
+    for turn, (more, read) in enumerate((([], 9), ([7, 8], 10), ([5], 11), ([4, 5, 6], 20))):
+        text += more
+        expected = reference(folder, text, 24).ids
+        stream = speculative_generate_step(
+            prompt if turn == 0 else more, model, model, num_draft_tokens=3, max_tokens=24, prompt_cache=caches
+        )
+        steps = [next(stream) for _ in range(read)]
+        stream.close()
+        assert [token for token, _, _ in steps] == expected[:read]
+        assert sum(mark for _, _, mark in steps) >= read * 3 // 4 - 1
+        text += expected[:read]
+        if turn != 2:  # somebody looks, or nobody does
+            assert {cache.offset for cache in caches[:half]} == {cache.offset for cache in caches[half:]} == {len(text)}
+
+
+def test_caches_that_are_read_midway(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model, _ = ours(folder)
+    prompt = prompt_of(folder, "text")
+    caches = caches_of(folder) + caches_of(folder)
+    steps = speculative_generate_step(prompt, model, model, num_draft_tokens=3, max_tokens=24, prompt_cache=caches)
+    found = []
+    for count, (token, _, mark) in enumerate(steps, 1):
+        found.append((token, mark))
+        if count % 5 == 0:
+            assert caches[0].offset == len(prompt) + count
+        if count % 7 == 0:
+            assert caches[-1].offset == len(prompt) + count
+    assert [token for token, _ in found] == reference(folder, prompt, 24).ids
+    assert sum(mark for _, mark in found) > 12
+    assert {cache.offset for cache in caches} == {len(prompt) + 24}
+
+
+def test_quantised_caches_of_both(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model, _ = ours(folder)
+    prompt = prompt_of(folder, "text")
+    kv = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": len(prompt) + 4}
+    expected = generated(model, prompt, 24, **kv)
+    caches = caches_of(folder) + caches_of(folder)
+    steps = speculative_generate_step(prompt, model, model, max_tokens=24, prompt_cache=caches, **kv)
+    assert [token for token, _, _ in steps] == expected
+    assert {type(cache).__name__ for cache in caches} == {"QuantizedKVCache"}
+    assert {cache.offset for cache in caches} == {len(prompt) + 24}
+
+
+def test_caches_that_do_not_fit_are_named(tiny: Tiny) -> None:
+    folder = tiny("qwen3-f32")
+    model, _ = ours(folder)
+    one = caches_of(folder)
+
+    def run(prompt_cache: Any) -> list[Any]:
+        return list(speculative_generate_step([1, 2, 3], model, model, max_tokens=8, prompt_cache=prompt_cache))
+
+    with pytest.raises(ValueError, match="6 layers; want 6 of the model and then 6 of the draft model"):
+        run(one)
+    with pytest.raises(TypeError, match="prompt_cache"):
+        run(7)
+    full = caches_of(folder, 8) + caches_of(folder, 8)
+    assert len(run(full)) == 8  # as long as there is room
+    with pytest.raises(ValueError, match="trimmed"):
+        run(full)
+    mixed = one + caches_of(folder, 8)  # a draft model's cache may be full
+    first = [token for token, _, _ in run(mixed)]
+    assert [token for token, _, _ in run(mixed)] == reference(folder, [1, 2, 3, *first, 1, 2, 3], 8).ids

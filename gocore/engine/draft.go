@@ -25,6 +25,7 @@ type drafter struct {
 	held     []int32        // the tokens in the cache from there on
 	agreed   int            // so many of them are known to be the text's
 	mark     int            // the cache's offset at its checkpoint
+	parked   int            // the cache's offset when it was taken away
 	err      error          // what drafting failed with
 }
 
@@ -168,7 +169,11 @@ func (d *drafter) extend(ids []int32) error {
 
 // draft chooses n tokens after the text, or as many as the cache can take back.
 func (d *drafter) draft(text []int32, n int) ([]int32, error) {
-	// The last token is fed in any case, for its logits.
+	// The last token is fed in any case, for its logits. A cache that was taken
+	// away meanwhile may hold it already; then the next one is waited for.
+	if d.base+len(text)-1 < d.mark {
+		return nil, nil
+	}
 	if err := d.align(text[:len(text)-1]); err != nil {
 		return nil, err
 	}
@@ -189,8 +194,7 @@ func (d *drafter) draft(text []int32, n int) ([]int32, error) {
 	if n < 1 {
 		return nil, nil
 	}
-	d.cache.Checkpoint()
-	d.mark = d.cache.Offset()
+	d.checkpoint()
 	ids, err := d.choose(text, fed, n)
 	if err != nil {
 		return nil, err

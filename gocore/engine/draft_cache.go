@@ -8,10 +8,13 @@ import (
 // left behind.
 
 // equip gives the drafter its cache. As in mlx_lm, one that the request names
-// is taken to hold the same text as the model's own.
+// is taken to hold the same text as the model's own, which must not be full.
 func (d *drafter) equip() error {
 	if d == nil {
 		return nil
+	}
+	if room, limited := d.request.cache.Room(); limited && room == 0 {
+		return errs.Value("prompt_cache: it cannot be trimmed any more, as speculation with a draft model needs it")
 	}
 	c := d.request.options.DraftCache
 	state, err := d.model.stateOf(c)
@@ -26,8 +29,19 @@ func (d *drafter) equip() error {
 	case c.holder != nil:
 		return errs.Value("the draft model's prompt cache is in use by another request")
 	}
-	c.holder, d.borrowed, d.cache, d.base = d.request, c, state, state.Offset()
+	d.borrow(c)
+	d.base = state.Offset()
 	return nil
+}
+
+func (d *drafter) borrow(c *Cache) {
+	c.holder, d.borrowed, d.cache = d.request, c, c.state
+	d.checkpoint()
+}
+
+func (d *drafter) checkpoint() {
+	d.cache.Checkpoint()
+	d.mark = d.cache.Offset()
 }
 
 // owns tells whether c is the drafter's.
@@ -67,7 +81,8 @@ func (d *drafter) surrender(err error) {
 	c.text = nil
 }
 
-// park settles a borrowed cache and gives it up: nothing is drafted any more.
+// park settles a borrowed cache and gives it up. Until it is back, nothing is
+// drafted.
 func (d *drafter) park() error {
 	c := d.borrowed
 	err := d.settle()
@@ -77,8 +92,31 @@ func (d *drafter) park() error {
 		c.set(d.cache)
 		c.text = nil
 	}
+	d.parked = c.Offset()
 	d.release()
 	return err
+}
+
+// ResumeDraft gives a request's draft model its cache back, which was taken.
+func (r *Request) ResumeDraft(c *Cache) error {
+	return r.engine.do(func() error {
+		d := r.drafter
+		switch {
+		case r.engine.requests[r.id] == nil:
+			return errRequestClosed
+		case d == nil || d.cache != nil:
+			return errs.Value("no draft model waits for a prompt cache")
+		}
+		if _, err := d.model.stateOf(c); err != nil {
+			return err
+		}
+		if c.holder != nil {
+			return errs.Value("the draft model's prompt cache is in use by another request")
+		}
+		d.borrow(c)
+		d.base += c.Offset() - d.parked
+		return nil
+	})
 }
 
 // release gives the cache up.
@@ -91,7 +129,7 @@ func (d *drafter) release() {
 	} else if c.holder == d.request {
 		c.holder = nil
 	}
-	d.cache, d.borrowed, d.held, d.agreed = nil, nil, nil, 0
+	d.cache, d.borrowed = nil, nil
 }
 
 // quantise makes the cache quantised where the request's is.

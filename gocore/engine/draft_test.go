@@ -254,8 +254,8 @@ func TestDraftsFromACacheContinue(t *testing.T) {
 	}
 }
 
-// Looking into the caches midway shows prompt and tokens read; without its
-// cache the draft model is silent.
+// Looking into the caches midway shows prompt and tokens read. The draft model
+// drafts again once it has its cache.
 func TestTakingDraftCachesMidway(t *testing.T) {
 	e := start(t, Config{})
 	dir := nano(t, 42)
@@ -275,24 +275,51 @@ func TestTakingDraftCachesMidway(t *testing.T) {
 			if draftFirst {
 				order = []*Cache{dc, c}
 			}
-			var states []kvcache.State
+			var states [][]kvcache.State
 			for _, cache := range order {
 				held := taken(t, cache)
 				if held[0].Offset != len(text)+stop {
 					t.Errorf("taken after %d: %d tokens, want %d", stop, held[0].Offset, len(text)+stop)
 				}
-				if cache == c {
-					states = held
-				}
+				states = append(states, held)
 			}
-			next, err := m.NewCache(states)
+			if draftFirst {
+				slices.Reverse(states)
+			}
+			next, err := m.NewCache(states[0])
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := r.Resume(next); err != nil {
 				t.Fatal(err)
 			}
-			equal(t, fmt.Sprintf("taken after %d", stop), append(got, ids(collect(t, r, -1))...), plain)
+			if err := r.ResumeDraft(next); err == nil {
+				t.Error("the model's cache was taken for the draft model's")
+			}
+			draft, err := twin.NewCache(states[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.ResumeDraft(draft); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.ResumeDraft(draft); err == nil {
+				t.Error("it was taken twice")
+			}
+			rest := collect(t, r, -1)
+			equal(t, fmt.Sprintf("taken after %d", stop), append(got, ids(rest)...), plain)
+			marks := 0
+			for _, token := range rest {
+				if token.FromDraft {
+					marks++
+				}
+			}
+			if marks < len(rest)/2 {
+				t.Errorf("taken after %d: %d of %d tokens are from drafts", stop, marks, len(rest))
+			}
+			if a, b := taken(t, next)[0].Offset, taken(t, draft)[0].Offset; a != len(text)+20 || b != a {
+				t.Errorf("taken after %d: in the end %d and %d tokens, want %d", stop, a, b, len(text)+20)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ type Info struct {
 	ModelType  string          `json:"model_type"`
 	VocabSize  int             `json:"vocab_size"`
 	Layers     int             `json:"num_layers"`
+	Caches     int             `json:"num_caches"` // layers that have a state
 	Bytes      int             `json:"nbytes"`
 	Parameters int             `json:"num_parameters"`
 	Config     *weights.Config `json:"config"`
@@ -24,7 +25,7 @@ func (m *Model) Info() (Info, error) {
 		return Info{}, err
 	}
 	return Info{
-		Path: m.Folder.Dir, Adapter: m.adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers,
+		Path: m.Folder.Dir, Adapter: m.adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers, Caches: m.caches,
 		Bytes: m.bytes, Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

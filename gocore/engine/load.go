@@ -169,6 +169,7 @@ func (m *Model) assemble(adapter *weights.Adapter) error {
 	}
 	m.drafted = st.FixedLength()
 	m.vocab, m.layers = built.VocabSize(), built.Layers()
+	m.caches = len(built.NewCache(models.CacheOptions{}).Layers)
 	return nil
 }
 

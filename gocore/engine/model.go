@@ -24,6 +24,7 @@ type Model struct {
 	manifest *weights.Manifest
 	vocab    int
 	layers   int
+	caches   int           // layers that have a state
 	shared   *ngram.Shared // what requests of the model learn from each other
 	// recurrent says that the state cannot go back by moving a length.
 	recurrent  bool

@@ -379,6 +379,11 @@ def resume(request: int, cache: int) -> None:
     call(_loaded().functions.resume, request, cache)
 
 
+def resume_draft(request: int, cache: int) -> None:
+    """Give a request's draft model a prompt cache in place of the one that was taken."""
+    call(_loaded().functions.resume_draft, request, cache)
+
+
 def memory() -> dict[str, int]:
     """Return MLX's memory in bytes: ``active``, ``peak``, ``cache``."""
     return _object(_loaded().functions.memory)

@@ -6,7 +6,8 @@ import contextlib
 import operator
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,26 @@ def integer(name: str, value: Any, least: int) -> int:
     return number
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A draft model of a request: how many tokens it proposes a step, and its cache objects, if it continues some."""
+
+    model: Model
+    tokens: int
+    caches: Sequence[Any] | None = None
+
+
+class _Borrowed:
+    """Cache objects that a request uses."""
+
+    def __init__(self, model: Model, caches: Sequence[Any], resume: Callable[[int, int], None]) -> None:
+        self.model = model
+        self.caches = caches
+        self.resume = resume
+        """Gives a request, by its handle, what is lent again."""
+        self.loan: Loan = lend(model, caches)
+
+
 class Request(Iterator[tuple[int, bool]]):
     """Iterates over (token, came from a draft). Use it in a ``with`` block: leaving it ends the request in the core.
 
@@ -73,7 +94,7 @@ class Request(Iterator[tuple[int, bool]]):
         logprobs: whether :meth:`logprobs` will be asked for.
         ngram: the core's n-gram options, True for its defaults, or False for plain decoding.
         choice: the core's options that say how tokens are chosen; greedily without any.
-        draft: the core's options of a draft model, :func:`axlm._speculative.draft_options`.
+        draft: a draft model, and how it drafts.
         callback: called with (prompt tokens processed, prompt tokens).
         caches: mlx_lm's cache objects, which the request continues and leaves behind, or None.
         kv: the core's options of the KV cache.
@@ -91,7 +112,7 @@ class Request(Iterator[tuple[int, bool]]):
         logprobs: bool = True,
         ngram: dict[str, Any] | bool = False,
         choice: dict[str, Any] | None = None,
-        draft: dict[str, Any] | None = None,
+        draft: Draft | None = None,
         callback: ProgressCallback | None = None,
         caches: Sequence[Any] | None = None,
         kv: dict[str, Any] | None = None,
@@ -100,10 +121,8 @@ class Request(Iterator[tuple[int, bool]]):
         self.prompt_tokens = len(ids) if embeddings is None else len(embeddings)
         self._watch: PrefillWatch | None = PrefillWatch(self.prompt_tokens, prefill_step_size, callback)
         self._watch.update(0)
-        self._model = model
-        self._caches = caches
         self._quantising = bool(kv and kv.get("kv_bits"))
-        self._loan: Loan | None = None
+        self._borrowed: list[_Borrowed] = []
         options = {
             "max_tokens": max_tokens,
             "prefill_step_size": prefill_step_size,
@@ -114,14 +133,20 @@ class Request(Iterator[tuple[int, bool]]):
             **(kv or {}),
         }
         self._owner = os.getpid()
-        if caches is not None:
-            self._loan = lend(model, caches)
-            options["cache"] = self._loan.handle
+        if draft is not None:
+            options |= {"draft_model": draft.model.handle, "num_draft_tokens": draft.tokens}
+        for option, owner, objects, resume in (
+            ("cache", model, caches, _bridge.resume),
+            ("draft_cache", draft and draft.model, draft and draft.caches, _bridge.resume_draft),
+        ):
+            if owner is not None and objects is not None:
+                self._borrowed.append(_Borrowed(owner, objects, resume))
+                options[option] = self._borrowed[-1].loan.handle
         if embeddings is not None:
             options["embeddings"] = _bridge.array_in(embeddings)
         self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
-        if self._loan is not None:
-            self._loan.user = self
+        for borrowed in self._borrowed:
+            borrowed.loan.user = self
 
     def __next__(self) -> tuple[int, bool]:
         handle = self._open_handle()
@@ -139,11 +164,11 @@ class Request(Iterator[tuple[int, bool]]):
 
     def _lend_again(self, handle: int) -> None:
         """Hand the caches to the core again, if somebody looked at one."""
-        if self._caches is None or (self._loan is not None and self._loan.held):
-            return
-        self._loan = lend(self._model, self._caches)
-        _bridge.resume(handle, self._loan.handle)
-        self._loan.user = self
+        for borrowed in self._borrowed:
+            if not borrowed.loan.held:
+                borrowed.loan = lend(borrowed.model, borrowed.caches)
+                borrowed.resume(handle, borrowed.loan.handle)
+                borrowed.loan.user = self
 
     def logprobs(self) -> mx.array:
         """Return the log probabilities [V] at the last token, in the model's dtype, in memory shared with the core."""
@@ -178,8 +203,8 @@ class Request(Iterator[tuple[int, bool]]):
         handle, self._handle = self._handle, None
         if handle is not None and os.getpid() == self._owner:  # the core does not live on in a forked child
             _bridge.close(handle)
-        loan, self._loan = self._loan, None
-        if loan is not None:
+        borrowed, self._borrowed = self._borrowed, []
+        for loan in (each.loan for each in borrowed):
             loan.user = None
             if self._quantising:  # then the objects' class may have changed: isinstance must not see the old one
                 with contextlib.suppress(Exception):  # whoever looks into the cache next hears of it

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ._request import integer
+from ._request import Draft, integer
 from .model import Model
 
 if TYPE_CHECKING:
@@ -14,31 +15,51 @@ if TYPE_CHECKING:
 DEFAULT_NUM_DRAFT_TOKENS = 2
 DEFAULT_PREFILL_STEP_SIZE = 512
 
+_MOST_DRAFT_TOKENS = 32  # what one pass of the core verifies
 
-def draft_options(draft_model: Any, num_draft_tokens: Any) -> dict[str, Any]:
-    """Return the core's options of a draft model.
+
+def draft_of(draft_model: Any, num_draft_tokens: Any) -> Draft:
+    """Read the arguments ``draft_model`` and ``num_draft_tokens``.
 
     Raises:
         TypeError: it is none of the core's models, or the number is no integer.
-        ValueError: the number is negative, or the draft model is closed.
+        ValueError: the number is negative.
     """
     if not isinstance(draft_model, Model):
         raise TypeError(
             f"draft_model: the core runs the model, but not its draft model, a {type(draft_model).__name__}; "
             "both must come from axlm.load and be of families that the core runs, or both be mlx_lm's"
         )
-    return {
-        "draft_model": draft_model.handle,
-        "num_draft_tokens": min(integer("num_draft_tokens", num_draft_tokens, 0), 2**31 - 1),
-    }
+    return Draft(draft_model, min(integer("num_draft_tokens", num_draft_tokens, 0), _MOST_DRAFT_TOKENS))
+
+
+def with_caches(model: Model, draft: Draft, prompt_cache: Any) -> tuple[Any, Draft]:
+    """Part a prompt cache into the model's and the draft model's, which follow each other in one list.
+
+    Raises:
+        ValueError: the list has another length.
+        TypeError: it is no list.
+    """
+    if prompt_cache is None:
+        own = draft.model.make_cache() if "make_cache" in vars(draft.model) else None
+        return None, replace(draft, caches=own)
+    if not isinstance(prompt_cache, (list, tuple)):
+        raise TypeError(f"prompt_cache: want a list of cache objects, not {type(prompt_cache).__name__}")
+    first, second = model.num_caches, draft.model.num_caches
+    if len(prompt_cache) != first + second:
+        raise ValueError(
+            f"prompt_cache: it has {len(prompt_cache)} layers; "
+            f"want {first} of the model and then {second} of the draft model"
+        )
+    return prompt_cache[:first], replace(draft, caches=prompt_cache[first:])
 
 
 def drafted_arguments(draft_model: Any, num_draft_tokens: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Turn the arguments that :func:`axlm.stream_generate` got beside a draft model into those of a run.
 
     Raises:
-        ValueError: there are embeddings among them, or as :func:`draft_options`.
-        TypeError: as :func:`draft_options`.
+        ValueError: there are embeddings among them, or as :func:`draft_of`.
+        TypeError: as :func:`draft_of`.
     """
     arguments = {"prefill_step_size": DEFAULT_PREFILL_STEP_SIZE, **arguments}
     for ignored in ("max_kv_size", "prompt_progress_callback"):
@@ -46,7 +67,7 @@ def drafted_arguments(draft_model: Any, num_draft_tokens: Any, arguments: dict[s
     if arguments.pop("input_embeddings", None) is not None:
         raise ValueError("input_embeddings: a draft model knows tokens only, and cannot go on after them")
     count = DEFAULT_NUM_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
-    return {**arguments, "draft": draft_options(draft_model, count)}
+    return {**arguments, "draft": draft_of(draft_model, count)}
 
 
 def speculative_generate_step(
@@ -108,7 +129,7 @@ def speculative_generate_step(
         kv_bits=kv_bits,
         kv_group_size=kv_group_size,
         quantized_kv_start=quantized_kv_start,
-        draft=draft_options(draft_model, num_draft_tokens),
+        draft=draft_of(draft_model, num_draft_tokens),
     ) as run:
         for token, drafted, values in run.steps:
             yield token, values, drafted

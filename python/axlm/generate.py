@@ -16,8 +16,9 @@ from . import _bridge
 from ._choice import choice, steps
 from ._crossing import pack_ids
 from ._progress import ProgressCallback
-from ._request import Request, integer, prompt_ids
-from ._speculative import drafted_arguments, speculative_generate_step
+from ._request import Draft, Request, integer, prompt_ids
+from ._speculative import drafted_arguments, with_caches
+from ._speculative import speculative_generate_step as speculative_generate_step
 from .model import Model
 from .ngram import ngram_options
 
@@ -137,7 +138,7 @@ def _start(
     prompt_progress_callback: ProgressCallback | None = None,
     input_embeddings: Any = None,
     ngram: Any = True,
-    draft: dict[str, Any] | None = None,
+    draft: Draft | None = None,
 ) -> Iterator[_Run]:
     """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
     embeddings = _embeddings(input_embeddings)
@@ -147,6 +148,8 @@ def _start(
         kv["kv_bits"] = integer("kv_bits", kv_bits, 1)
         kv["kv_group_size"] = integer("kv_group_size", kv_group_size, 1)
         kv["quantized_kv_start"] = integer("quantized_kv_start", quantized_kv_start, 0)
+    if draft is not None:
+        prompt_cache, draft = with_caches(model, draft, prompt_cache)
     if prompt_cache is None:
         if "make_cache" in vars(model):  # a user's own
             prompt_cache = model.make_cache()

@@ -79,6 +79,11 @@ class Model:
         """The number of token ids, V."""
         return int(self._info["vocab_size"])
 
+    @property
+    def num_caches(self) -> int:
+        """The number of layers that have a state: objects in a prompt cache."""
+        return int(self._info["num_caches"])
+
     def __call__(
         self, tokens: mx.array, cache: Any = None, *, input_embeddings: Any = None, mask: Any = None
     ) -> mx.array:
