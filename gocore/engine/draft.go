@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
@@ -27,6 +28,16 @@ type drafter struct {
 	mark     int            // the cache's offset at its checkpoint
 	parked   int            // the cache's offset when it was taken away
 	err      error          // what drafting failed with
+	caughtUp time.Time      // when it last took in what had passed without drafts
+}
+
+// since is from when on the time of a pass that began at entered is the cost of
+// drafting and verifying: what passed without drafts before it was another's.
+func (d *drafter) since(entered time.Time) time.Time {
+	if d != nil && d.caughtUp.After(entered) {
+		return d.caughtUp
+	}
+	return entered
 }
 
 var errDraftClosed = errs.Value("draft_model: the draft model is closed")
@@ -183,6 +194,7 @@ func (d *drafter) draft(text []int32, n int) ([]int32, error) {
 		if err := d.extend(text[len(d.held) : len(text)-1]); err != nil {
 			return nil, err
 		}
+		d.caughtUp = time.Now()
 	}
 	if err := d.quantise(); err != nil {
 		return nil, err

@@ -37,8 +37,14 @@ func (r *Request) speculate() error {
 // proposer.
 func (r *Request) speculateWithModel() error {
 	var err error
-	if r.drafter, err = newDrafter(r); err != nil || r.options.ReaderChooses || r.options.DraftTokens == 0 {
+	if r.drafter, err = newDrafter(r); err != nil {
 		return err
+	}
+	if r.options.ReaderChooses || r.options.DraftTokens == 0 {
+		if r.options.DraftCache == nil {
+			r.drafter = nil // nobody wants to know where it is
+		}
+		return nil
 	}
 	config := ngram.DefaultConfig()
 	if c := r.options.Speculation; c != nil {

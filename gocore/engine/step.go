@@ -102,7 +102,7 @@ func (e *Engine) decode(r *Request) error {
 		if p, err = e.launch(r, in); err != nil {
 			return err
 		}
-		p.timing.started = entered
+		p.timing.started = r.drafter.since(entered)
 	} else {
 		p.decision = r.planAhead()
 		p.timing.paused, p.timing.shared = entered.Sub(r.delivered), e.served != r.id
