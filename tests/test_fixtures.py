@@ -15,6 +15,7 @@ from fixtures import altered, check, tiny_models, tiny_tokenizers
 from fixtures.tiny_configs import CONFIGS
 
 FAST = ("qwen3-f32", "llama-f32", "qwen3-nano-f32", "llama-nano-f32")
+QUANTISED = [form for form, spec in tiny_models.FORMS.items() if spec.mode and form not in ("recipe46", "experts4")]
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 
 
@@ -89,14 +90,17 @@ def test_every_family_loads_in_mlx_lm_with_the_same_values_in_each_dtype(
     mlx_lm_model(tiny(f"{model}-f32"))
 
 
-@pytest.mark.parametrize("form", [form for form, spec in tiny_models.FORMS.items() if spec.mode])
+@pytest.mark.parametrize(
+    "form",
+    [form for form, spec in tiny_models.FORMS.items() if spec.mode and spec.overrides not in ("recipe", "experts")],
+)
 def test_every_quantisation_is_as_named_and_near_the_original(form: str, tiny: Callable[[str], Path]) -> None:
     folder, spec = tiny(f"qwen3-{form}"), tiny_models.FORMS[form]
     quantisation = json.loads((folder / "config.json").read_text())["quantization"]
     assert quantisation["bits"] == spec.bits
     assert quantisation["mode"] == spec.mode
     assert quantisation["group_size"] == spec.group
-    assert (len(quantisation) > 3) == (spec.overrides == "config")
+    assert (len(quantisation) > 3) == (spec.overrides not in (None, "inferred"))
     model, original = mlx_lm_model(folder), mlx_lm_model(tiny("qwen3-f32"))
     layers = [model.layers[index].mlp.down_proj for index in (0, 1)]  # type: ignore[attr-defined]
     assert [layer.bits for layer in layers] == [6 if spec.overrides else spec.bits, spec.bits]
@@ -108,6 +112,19 @@ def test_every_quantisation_is_as_named_and_near_the_original(form: str, tiny: C
     error = mx.linalg.norm(stored.astype(mx.float32) - weight) / mx.linalg.norm(weight)
     bound = {"mxfp4": 0.15, "nvfp4": 0.13, "mxfp8": 0.04, "affine": 1.8 / (2**layer.bits - 1) + 0.003}
     assert error.item() < bound[layer.mode]
+
+
+def test_overrides_are_written_as_mlx_lm_writes_them(tiny: Callable[[str], Path]) -> None:
+    entries = {}
+    for name in ("gemma3-recipe46", "qwen3_moe-experts4"):
+        quantisation = json.loads((tiny(name) / "config.json").read_text())["quantization"]
+        entries[name] = {path: entry for path, entry in quantisation.items() if isinstance(entry, dict)}
+        mlx_lm_model(tiny(name))
+    recipe, experts = entries.values()
+    assert {path.startswith("language_model.model.") for path in recipe} == {True}
+    assert {entry["bits"] for entry in recipe.values()} == {4, 6}
+    assert {(entry["bits"], entry["mode"]) for entry in experts.values()} == {(8, "affine")}
+    assert "model.layers.0.mlp.gate" in experts and not any("switch_mlp" in path for path in experts)
 
 
 @pytest.mark.parametrize("kind", tiny_tokenizers.KINDS)
