@@ -7,7 +7,8 @@ import (
 // Manifest describes the model folder at path as JSON: {"file", "note",
 // "written", "manifest"}. A manifest that the folder has is checked; one that
 // is absent or out of date, which note says, is made, and with write put into
-// the folder. It reads headers alone and needs no MLX.
+// the folder. Tensors that are not what the family asks for are an error. It
+// reads headers alone.
 func Manifest(path string, write bool) (string, error) {
 	return call(func() (string, error) {
 		folder, err := weights.Open(path)
@@ -16,6 +17,13 @@ func Manifest(path string, write bool) (string, error) {
 		}
 		manifest, note, err := weights.Current(folder)
 		if err != nil {
+			return "", err
+		}
+		e, err := running()
+		if err != nil {
+			return "", err
+		}
+		if err := e.CheckTensors(folder); err != nil {
 			return "", err
 		}
 		written := write && note != ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import axlm
 import pytest
 from axlm.cli import main
+from fixtures import altered
 from safetensors import safe_open
 
 Tiny = Callable[[str], Path]
@@ -69,29 +71,68 @@ def test_json_is_the_manifest(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out) == manifest_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("lie", "culprit"),
-    [
-        (lambda m: m["tensors"][0].update(shape=[1, 2]), "shape"),
-        (lambda m: m["tensors"][0].update(length=10**12), "model.safetensors"),
-        (lambda m: m["files"][0].update(name="../elsewhere.safetensors"), "elsewhere"),
-        (lambda m: m["dimensions"].update(hidden_size=7), "hidden_size"),
-    ],
-)
-def test_a_manifest_that_lies_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], lie: Callable[[Any], Any], culprit: str
-) -> None:
+LIES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "shape": (lambda m: m["tensors"][0].update(shape=[1, 2]), r"tensor model\.embed_tokens\.weight: shape"),
+    "role": (lambda m: m["tensors"][0].update(role="lm_head"), r'embed_tokens\.weight: role is "embed_tokens"'),
+    "layer": (lambda m: m["tensors"][-1].update(layer=7), "layer is -1, not 7"),
+    "dtype": (lambda m: m["tensors"][0].update(dtype="BF16"), 'dtype is "F32", not "BF16"'),
+    "length": (lambda m: m["tensors"][0].update(length=10**12), r"lie outside model\.safetensors"),
+    "offset": (lambda m: m["tensors"][0].update(offset=-8), "offset -8"),
+    "moved": (lambda m: m["tensors"][0].update(offset=m["tensors"][0]["offset"] + 4), "offset is"),
+    "file above": (lambda m: m["files"][0].update(name="../elsewhere.safetensors"), r'"\.\./elsewhere'),
+    "file elsewhere": (lambda m: m["tensors"][0].update(file="/etc/passwd"), '"/etc/passwd" is not a name within'),
+    "file unlisted": (lambda m: m["tensors"][0].update(file="tokenizer.json"), "is not among the files"),
+    "twice": (lambda m: m["tensors"].append(m["tensors"][0]), "is listed twice"),
+    "left out": (lambda m: m["tensors"].pop(), "is not listed"),
+    "size": (lambda m: m["dimensions"].update(hidden_size=7), r"dimensions\.hidden_size is 32, not 7"),
+    "family": (lambda m: m.update(family="llama"), 'family is "qwen3", not "llama"'),
+    "layers": (lambda m: m.update(layer_types=["sliding_attention"] * 2), r"layer_types\[0\]"),
+    "end tokens": (lambda m: m.update(end_tokens=[5]), "end_tokens"),
+    # of another type than the schema has
+    "no object": (lambda m: m.update(dimensions=[1]), r"dimensions: want an object, got \[1\]"),
+    "no integer": (
+        lambda m: m["dimensions"].update(hidden_size="32"),
+        r'dimensions\.hidden_size: want an integer, got "32"',
+    ),
+    "no list": (lambda m: m["tensors"][2].update(shape=3), r"tensors\[2\]\.shape: want a list, got 3"),
+    "no string": (lambda m: m["files"][0].update(name=1), r"files\[0\]\.name: want a string, got 1"),
+    "unknown key": (lambda m: m["tensors"][1].update(color=3), r"tensors\[1\]\.color: no such key"),
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_a_manifest_that_lies_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    lie, culprit = LIES[case]
     main(["manifest", str(folder)])
     manifest = manifest_of(folder)
     lie(manifest)
     (folder / "model-manifest.json").write_text(json.dumps(manifest), "utf-8")
     assert main(["manifest", str(folder)]) == 1
-    assert culprit in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert re.search(culprit, told) and "json: " not in told and "Go " not in told
     with pytest.raises(ValueError, match=culprit):
         axlm.load(folder)
     (folder / "model-manifest.json").unlink()
     model, _ = axlm.load(folder)
     model.close()
+
+
+def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["manifest", str(folder)])
+    outside = (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
+    (folder / "model.safetensors").symlink_to(outside)
+    assert main(["manifest", str(folder)]) == 1
+    assert "leaves the folder" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="leaves the folder"):
+        axlm.load(folder)
+
+
+def test_tensors_that_are_not_the_familys_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "model.layers.1.self_attn.q_proj.weight"
+    altered.reshape(folder, name, (32, 64))
+    assert main(["manifest", str(folder)]) == 1
+    assert f"{name}: want shape [64, 32], got [32, 64]" in capsys.readouterr().err
+    assert not (folder / "model-manifest.json").exists()
 
 
 def test_a_missing_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

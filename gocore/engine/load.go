@@ -138,6 +138,22 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	return m, nil
 }
 
+// CheckTensors tells whether the folder's tensors are those that its family
+// asks for, by name, shape and dtype. It reads no weights.
+func (e *Engine) CheckTensors(folder *weights.Folder) error {
+	if err := models.Check(folder); err != nil {
+		return err
+	}
+	m := &Model{Folder: folder, engine: e}
+	return e.do(func() error {
+		err := m.assemble()
+		if err == nil {
+			m.store.Free()
+		}
+		return err
+	})
+}
+
 // assemble makes the model's layers on arrays that MLX will read when they are
 // evaluated. It runs on the engine's thread.
 func (m *Model) assemble(adapter *weights.Adapter) error {

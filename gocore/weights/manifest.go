@@ -1,13 +1,13 @@
 package weights
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"axlm/gocore/errs"
 )
@@ -137,23 +137,23 @@ func ReadManifest(dir string) (*Manifest, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, ManifestFile)
-	if err := validJSON(path, data); err != nil {
+	// Another version may mean something else by every other key.
+	value, err := decodeNumbers(path, data)
+	if err != nil {
 		return nil, err
 	}
-	var version struct {
-		Version int `json:"schema_version"`
+	if object, ok := value.(map[string]any); ok {
+		version, isNumber := object["schema_version"].(json.Number)
+		if n, err := strconv.Atoi(version.String()); isNumber && err == nil && n != ManifestVersion {
+			return nil, otherVersion(n)
+		}
 	}
-	if err := json.Unmarshal(data, &version); err != nil {
-		return nil, errs.Value("%s: %w", path, err)
-	}
-	if version.Version != ManifestVersion {
-		return nil, otherVersion(version.Version)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
 	m := &Manifest{}
-	if err := decoder.Decode(m); err != nil {
-		return nil, errs.Value("%s: %w", path, err)
+	if err := decodeTyped(path, data, value, m); err != nil {
+		return nil, err
+	}
+	if m.Version != ManifestVersion {
+		return nil, otherVersion(m.Version) // there is none
 	}
 	return m, nil
 }

@@ -282,12 +282,26 @@ func TestReadManifestErrors(t *testing.T) {
 	_, err := ReadManifest(dir)
 	wantErr(t, err, errs.KindNotFound, filepath.Join(dir, ManifestFile)+" does not exist")
 	for text, want := range map[string]string{
-		"{":                                      "not valid JSON at line 1",
-		"[]":                                     "cannot unmarshal array",
-		`{"schema_version": "1"}`:                "cannot unmarshal string",
-		`{"schema_version": 1, "colour": 3}`:     `unknown field "colour"`,
-		`{"schema_version": 1, "family": 3}`:     "cannot unmarshal number",
-		`{"schema_version": 1, "end_tokens": 3}`: "cannot unmarshal number",
+		"{":                                  "not valid JSON at line 1",
+		"[]":                                 "want an object, got []",
+		`{"schema_version": "1"}`:            `schema_version: want an integer, got "1"`,
+		`{"schema_version": 1.5}`:            "schema_version: want an integer, got 1.5",
+		`{}`:                                 "out of date: schema_version is 0",
+		`{"schema_version": 1, "colour": 3}`: "colour: no such key; there are config_sha256, dimensions, end_tokens, family,",
+		`{"schema_version": 1, "Family": "llama"}`:                        "Family: no such key",
+		`{"schema_version": 1, "family": 3}`:                              "family: want a string, got 3",
+		`{"schema_version": 1, "end_tokens": 3}`:                          "end_tokens: want a list, got 3",
+		`{"schema_version": 1, "end_tokens": [1, 2.5]}`:                   "end_tokens[1]: want an integer, got 2.5",
+		`{"schema_version": 1, "dimensions": []}`:                         "dimensions: want an object, got []",
+		`{"schema_version": 1, "dimensions": {"hidden_size": "64"}}`:      `dimensions.hidden_size: want an integer, got "64"`,
+		`{"schema_version": 1, "dimensions": {"rms_norm_eps": true}}`:     "dimensions.rms_norm_eps: want a number, got true",
+		`{"schema_version": 1, "dimensions": {"attention_k_eq_v": 0}}`:    "dimensions.attention_k_eq_v: want true or false, got 0",
+		`{"schema_version": 1, "dimensions": {"Hidden": 64}}`:             "dimensions.Hidden: no such key; there are attention_k_eq_v,",
+		`{"schema_version": 1, "rope": {"full_attention": {"dims": ""}}}`: `rope.full_attention.dims: want an integer, got ""`,
+		`{"schema_version": 1, "moe": [1]}`:                               "moe: want an object, got [1]",
+		`{"schema_version": 1, "tensors": [{}, {"offset": 1e30}]}`:        "tensors[1].offset: want an integer, got 1e30",
+		`{"schema_version": 1, "tensors": [{"shape": [1, null, "x"]}]}`:   `tensors[0].shape[2]: want an integer, got "x"`,
+		`{"schema_version": 1, "tensors": [{"quantization": 4}]}`:         "tensors[0].quantization: want an object, got 4",
 	} {
 		put(t, dir, ManifestFile, text)
 		_, err := ReadManifest(dir)
