@@ -73,6 +73,11 @@ def shard(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+def swap(folder: Path) -> None:
+    """Put the first shard in the second's place."""
+    (folder / SECOND).write_bytes((folder / SECOND.replace("00002-", "00001-")).read_bytes())
+
+
 def then(*steps: Damage) -> Damage:
     def damage(folder: Path) -> None:
         for step in steps:
@@ -84,6 +89,7 @@ def then(*steps: Damage) -> Damage:
 NORM = "model.norm.weight"
 KEY = "model.layers.0.self_attn.k_proj.weight"
 SECOND = "model-00002-of-00002.safetensors"
+INDEX = "model.safetensors.index.json"
 HUGE_HEADER = struct.pack("<Q", 2**62) + b"{}"
 BEYOND = json.dumps({NORM: {"dtype": "F32", "shape": [128], "data_offsets": [0, 512]}}).encode()
 OUT_OF_RANGE = struct.pack("<Q", len(BEYOND)) + BEYOND + b"\0" * 16
@@ -116,13 +122,20 @@ CASES: dict[str, tuple[Damage, type[Exception], str]] = {
     ),
     "a tensor has another shape": (change_weights(lambda w: w.update({KEY: w[KEY][:-1]})), ValueError, KEY),
     "a norm has another shape": (change_weights(lambda w: w.update({NORM: mx.ones((7,))})), ValueError, NORM),
+    # case 26, with the index file and without it
     "a shard is missing": (then(shard, remove(SECOND)), FileNotFoundError, SECOND),
     "a shard is empty": (then(shard, write(SECOND, b"")), ValueError, SECOND),
     "a shard is truncated": (then(shard, truncate(SECOND, 0.5)), ValueError, SECOND),
-    "a shard without index": (
-        then(shard, remove("model.safetensors.index.json"), remove(SECOND)),
+    "a shard is cut in its header": (then(shard, truncate(SECOND, 0.001)), ValueError, SECOND),
+    "a shard is another one": (then(shard, swap), ValueError, SECOND),
+    "no index, a shard is missing": (then(shard, remove(INDEX), remove(SECOND)), ValueError, SECOND),
+    "no index, a shard is empty": (then(shard, remove(INDEX), write(SECOND, b"")), ValueError, SECOND),
+    "no index, a shard is truncated": (then(shard, remove(INDEX), truncate(SECOND, 0.5)), ValueError, SECOND),
+    "the index is empty": (then(shard, write(INDEX, b"")), ValueError, r"index\.json"),
+    "the index leads elsewhere": (
+        then(shard, write(INDEX, b'{"weight_map": {"model.norm.weight": "../model.safetensors"}}')),
         ValueError,
-        r"model\.",
+        r"weight_map\.model\.norm\.weight",
     ),
 }
 
@@ -146,6 +159,7 @@ def test_damage_is_explained(tiny: Tiny, broken: Path, case: str) -> None:
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_shards_give_what_one_file_gives(tiny: Tiny, broken: Path, with_index: bool) -> None:
+    """Case 26: sharded weights load with the index file and without it."""
     shard(broken)
     if not with_index:
         (broken / "model.safetensors.index.json").unlink()

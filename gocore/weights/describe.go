@@ -158,8 +158,10 @@ func layerTypes(family string, n int, r Reader) []string {
 	switch family {
 	case "qwen3_5", "qwen3_5_moe":
 		every, other = r.Count("full_attention_interval"), LinearAttention
+		checkKinds(r, FullAttention, LinearAttention)
 	case "gemma3", "gemma3_text":
 		every, other = r.Count("sliding_window_pattern"), SlidingAttention
+		checkKinds(r, FullAttention, SlidingAttention)
 	case "llama", "gemma4", "gemma4_text":
 		if r.Has("layer_types") {
 			return listedTypes(n, r)
@@ -182,17 +184,20 @@ func layerTypes(family string, n int, r Reader) []string {
 }
 
 func listedTypes(n int, r Reader) []string {
+	types := checkKinds(r, FullAttention, SlidingAttention)
+	if r.Err() == nil && len(types) != n {
+		r.Fail(errs.Value("%s: %d entries for %d layers", r.Config().where("layer_types"), len(types), n))
+	}
+	return types
+}
+
+// checkKinds reads layer_types, which may have no others than these. A family
+// that goes by an interval checks it as well: another kind is another model.
+func checkKinds(r Reader, kinds ...string) []string {
 	types := r.Strings("layer_types")
-	if r.Err() != nil {
-		return nil
-	}
-	where := r.Config().where("layer_types")
-	if len(types) != n {
-		r.Fail(errs.Value("%s: %d entries for %d layers", where, len(types), n))
-	}
 	for i, kind := range types {
-		if kind != FullAttention && kind != SlidingAttention {
-			r.Fail(errs.Value("%s: layer %d: unknown kind %q", where, i, kind))
+		if !slices.Contains(kinds, kind) {
+			r.Fail(errs.Value("%s: layer %d: unknown kind %q", r.Config().where("layer_types"), i, kind))
 		}
 	}
 	return types

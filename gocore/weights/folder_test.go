@@ -121,7 +121,8 @@ func TestShards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, claimLlama(f).Done(), errs.KindValue, "9 tensors are missing", "model.layers.1.input_layernorm.weight")
+	wantErr(t, claimLlama(f).Done(), errs.KindValue, "9 tensors are missing", "model.layers.1.input_layernorm.weight",
+		"; of its files, these are not there: model-00002-of-00002.safetensors")
 }
 
 func TestIndexNamesOtherFiles(t *testing.T) {

@@ -1,8 +1,11 @@
 package weights
 
 import (
+	"fmt"
 	"path/filepath"
+	"regexp"
 	"sort"
+	"strconv"
 	"strings"
 
 	"axlm/gocore/errs"
@@ -80,3 +83,36 @@ func (p placement) check(dir string, tensors map[string]Tensor) error {
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
 }
+
+// absentShards says for a message which files of a numbered set, such as
+// model-00002-of-00003.safetensors, are not there; "" where none is numbered.
+func (f *Folder) absentShards() string {
+	there := map[string]bool{}
+	for _, file := range f.Files {
+		there[file] = true
+	}
+	for _, file := range f.Files {
+		m := shardName.FindStringSubmatch(file)
+		if m == nil {
+			continue
+		}
+		total, err := strconv.Atoi(m[3])
+		if err != nil || total > len(f.source)+len(f.Files) {
+			continue // no model has more files than tensors
+		}
+		var absent []string
+		for i := 1; i <= total; i++ {
+			name := fmt.Sprintf("%s%0*d-of-%s%s", m[1], len(m[2]), i, m[3], weightsSuffix)
+			if !there[name] {
+				absent = append(absent, name)
+			}
+		}
+		if len(absent) > 0 {
+			return "; of its files, these are not there: " + some(absent, len(absent))
+		}
+	}
+	return ""
+}
+
+// shardName is a file of a set: prefix, number, how many there are.
+var shardName = regexp.MustCompile(`^(.*-)(\d+)-of-(\d+)\.safetensors$`)
