@@ -57,9 +57,11 @@ func newGemma3(f *weights.Folder, st *nn.Store) (Model, error) {
 		head: newHead(st, prefix, d),
 	}
 	geglu := st.FuseGate(nn.GeGLU)
+	attend := st.Attender(size.HeadDim)
 	for i := 0; i < size.Layers && st.Err() == nil; i++ {
 		l := newGemma3Layer(st, fmt.Sprintf("%slayers.%d.", at, i), size)
 		l.attention.RoPE, l.attention.Scale, l.mlp.Act = ropes[d.LayerTypes[i]], scale, geglu
+		l.attention.Attend = attend
 		m.layers = append(m.layers, l)
 	}
 	return m, st.Err()

@@ -43,7 +43,8 @@ type gemma4Parts struct {
 	d      *weights.Description
 	at     string              // prefix of the text model's weights
 	ropes  map[string]*nn.RoPE // by kind of layer
-	wide   bool                // layers that share keys and values have twice the inner size
+	attend *nn.Attender
+	wide   bool // layers that share keys and values have twice the inner size
 	geglu  func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
 	values *nn.RMSNorm // normalises values, without a weight
 }
@@ -67,6 +68,7 @@ func newGemma4(f *weights.Folder, st *nn.Store) (Model, error) {
 		geglu: st.FuseGate(nn.GeGLU), values: &nn.RMSNorm{Eps: float32(d.Dimensions.NormEps)},
 	}
 	p.ropes = gemma4Ropes(st, d, c)
+	p.attend = st.Attender(max(d.Dimensions.HeadDim, d.Dimensions.GlobalHeadDim))
 	if d.MoE == nil && c.BoolOr("enable_moe_block", false) {
 		c.Fail(c.Config().Wrong("num_experts", "a positive integer, because enable_moe_block is set"))
 	}
@@ -199,7 +201,7 @@ func (p *gemma4Parts) attention(at string, i, own int) gemma4Attention {
 		}
 	}
 	a := gemma4Attention{
-		heads: d.Heads, kvHeads: kvHeads, source: i, rope: p.ropes[kind],
+		heads: d.Heads, kvHeads: kvHeads, source: i, rope: p.ropes[kind], attend: p.attend,
 		q:     st.Linear(at+"q_proj", d.Hidden, d.Heads*size, false),
 		o:     st.Linear(at+"o_proj", d.Heads*size, d.Hidden, false),
 		qNorm: st.RMSNorm(at+"q_norm", size, d.NormEps),

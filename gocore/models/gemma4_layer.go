@@ -65,6 +65,7 @@ type gemma4Attention struct {
 	q, k, v, o          *nn.Linear // k is nil in a layer that shares; v also where the keys serve as values
 	qNorm, kNorm, vNorm *nn.RMSNorm
 	rope                *nn.RoPE
+	attend              *nn.Attender
 	heads, kvHeads      int
 	source              int
 }
@@ -80,8 +81,7 @@ func (a *gemma4Attention) forward(s *mlxc.Scope, x mlxc.Array, pass *gemma4Pass,
 	q = s.Transpose(a.qNorm.Forward(s, q), 0, 2, 1, 3)
 	seen := &pass.seen[a.source]
 	q = a.rope.Forward(s, q, seen.offset)
-	out := nn.Attend(s, q, seen.rows, 1, pass.masks.of(s, state))
-	return a.o.Forward(s, nn.MergeHeads(s, out, batch, length))
+	return a.o.Forward(s, a.attend.Forward(s, q, seen.rows, 1, pass.masks.of(s, state)))
 }
 
 // update appends the keys and values of x to the layer's state.

@@ -47,7 +47,7 @@ func newQwen35(f *weights.Folder, st *nn.Store) (Model, error) {
 		return nil, c.Err()
 	}
 	p.published = p.isPublished(f)
-	p.rope = qwen35Rope(st, d, c)
+	p.rope, p.attend = qwen35Rope(st, d, c), st.Attender(d.Dimensions.HeadDim)
 	if l := d.LinearAttention; l != nil {
 		p.delta = st.DeltaParts(nn.DeltaDims{
 			KeyHeads: l.KeyHeads, ValueHeads: l.ValueHeads, KeySize: l.KeyDim, ValueSize: l.ValueDim, Width: l.ConvKernel,
@@ -104,6 +104,7 @@ type qwen35Parts struct {
 	published bool // weights as published, not as mlx_lm converts them
 	rope      *nn.RoPE
 	delta     *nn.DeltaParts
+	attend    *nn.Attender
 	act, gate func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
 }
 
@@ -154,7 +155,7 @@ func (p *qwen35Parts) attention(path string) *nn.GatedAttention {
 			V:     st.Linear(path+"v_proj", size.Hidden, size.KVHeads*size.HeadDim, p.bias),
 			O:     st.Linear(path+"o_proj", size.Heads*size.HeadDim, size.Hidden, p.bias),
 			QNorm: p.norm(path+"q_norm", size.HeadDim), KNorm: p.norm(path+"k_norm", size.HeadDim),
-			RoPE: p.rope, Heads: size.Heads, KVHeads: size.KVHeads, Scale: float32(1 / math.Sqrt(float64(size.HeadDim))),
+			RoPE: p.rope, Attend: p.attend, Heads: size.Heads, KVHeads: size.KVHeads, Scale: float32(1 / math.Sqrt(float64(size.HeadDim))),
 		},
 		Gate: p.gate,
 	}

@@ -80,9 +80,6 @@ const mixBody = `
 `
 
 const mixCUDAHeader = `
-template <typename T>
-__device__ __forceinline__ float axlm_round(float x) { return static_cast<float>(static_cast<T>(x)); }
-
 __device__ __forceinline__ float axlm_sigmoid(float x) {
   const float y = 1.0f / (1.0f + axlm_exp(x < 0.0f ? -x : x));
   return x < 0.0f ? y : 1.0f - y;
@@ -99,9 +96,6 @@ const mixCUDAPrelude = `
 `
 
 const mixMetalHeader = `
-template <typename T>
-inline float axlm_round(float x) { return static_cast<float>(static_cast<T>(x)); }
-
 inline float axlm_sigmoid(float x) {
   const float y = 1.0f / (1.0f + axlm_exp(x < 0.0f ? -x : x));
   return x < 0.0f ? y : 1.0f - y;

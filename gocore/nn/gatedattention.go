@@ -33,6 +33,6 @@ func (a *GatedAttention) Forward(s *mlxc.Scope, x mlxc.Array, mask kvcache.Mask,
 		return mlxc.Array{}
 	}
 	seen := state.Update(s, k, v)
-	out := MergeHeads(s, Attend(s, q, seen, a.Scale, mask), batch, length)
+	out := a.Attend.Forward(s, q, seen, a.Scale, mask)
 	return a.O.Forward(s, a.Gate(s, out, gate))
 }

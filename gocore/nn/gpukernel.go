@@ -15,11 +15,13 @@ const warpSize = 32
 const maxLaunches = 64
 
 // kernelSource is a kernel of ours: one body for Metal and CUDA, with what
-// differs in the headers above it and in the preludes that begin it.
+// differs in the headers above it and in the preludes that begin it. One
+// without a start for Metal saves launches that are cheap there.
 type kernelSource struct {
 	name            string
 	inputs, outputs []string
 	body            string
+	anyLayout       bool // reads inputs by their strides
 	metal, cuda     kernelStart
 }
 
@@ -42,9 +44,11 @@ func newGPUKernel[K comparable](st *Store, k kernelSource) *gpuKernel[K] {
 	if err != nil || device.Type != mlxc.GPU {
 		return nil
 	}
-	source := mlxc.KernelSource{Inputs: k.inputs, Outputs: k.outputs}
+	source := mlxc.KernelSource{Inputs: k.inputs, Outputs: k.outputs, AnyLayout: k.anyLayout}
 	build := mlxc.NewMetalKernel
 	switch {
+	case mlxc.MetalKernelAvailable() && k.metal == kernelStart{}:
+		return nil
 	case mlxc.MetalKernelAvailable():
 		source.Header, source.Source = metalHeader+k.metal.header, k.metal.prelude+k.body
 	case mlxc.CUDAKernelAvailable():
@@ -99,7 +103,8 @@ func (g *gpuKernel[K]) free() {
 }
 
 // What all bodies use: AXLM_UNROLL before a loop of known length, axlm_sum over
-// the Lanes neighbours of a lane, and functions of float32 by one name.
+// the Lanes neighbours of a lane, axlm_round to a type's numbers, and functions
+// of float32 by one name.
 
 const cudaHeader = `
 #define AXLM_UNROLL _Pragma("unroll")
@@ -108,6 +113,9 @@ __device__ __forceinline__ float axlm_fma(float a, float b, float c) { return ::
 __device__ __forceinline__ float axlm_exp(float x) { return ::expf(x); }
 __device__ __forceinline__ float axlm_log(float x) { return ::logf(x); }
 __device__ __forceinline__ float axlm_rsqrt(float x) { return ::rsqrtf(x); }
+
+template <typename T>
+__device__ __forceinline__ float axlm_round(float x) { return static_cast<float>(static_cast<T>(x)); }
 
 template <int Lanes>
 __device__ __forceinline__ float axlm_sum(float x) {
@@ -126,6 +134,9 @@ inline float axlm_fma(float a, float b, float c) { return metal::fma(a, b, c); }
 inline float axlm_exp(float x) { return metal::exp(x); }
 inline float axlm_log(float x) { return metal::log(x); }
 inline float axlm_rsqrt(float x) { return metal::rsqrt(x); }
+
+template <typename T>
+inline float axlm_round(float x) { return static_cast<float>(static_cast<T>(x)); }
 
 template <int Lanes>
 inline float axlm_sum(float x) {

@@ -11,6 +11,7 @@ type SelfAttention struct {
 	Q, K, V, O     *Linear
 	QNorm, KNorm   *RMSNorm // over the head size; nil for none
 	RoPE           *RoPE
+	Attend         *Attender // nil for none
 	Heads, KVHeads int
 	Scale          float32
 }
@@ -27,7 +28,7 @@ func (a *SelfAttention) Forward(s *mlxc.Scope, x mlxc.Array, mask kvcache.Mask, 
 		return mlxc.Array{}
 	}
 	seen := state.Update(s, k, v)
-	return a.O.Forward(s, MergeHeads(s, Attend(s, q, seen, a.Scale, mask), batch, length))
+	return a.O.Forward(s, a.Attend.Forward(s, q, seen, a.Scale, mask))
 }
 
 func (a *SelfAttention) heads(s *mlxc.Scope, x mlxc.Array, norm *RMSNorm, batch, length, heads int) mlxc.Array {
