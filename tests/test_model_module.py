@@ -26,6 +26,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models import cache as mlx_cache
 from mlx_lm.utils import compute_bits_per_weight, get_total_parameters, save_model
 from oracle import generated, ours, prompt_of, theirs
+from test_adapters import write as write_adapter
 
 Tiny = Callable[[str], Path]
 
@@ -269,6 +270,36 @@ def test_set_dtype_ends_running_requests(tiny: Tiny) -> None:
         for _ in running:
             pass
     assert len(generated(model, [1, 2, 3], 4)) == 4
+    model.close()
+
+
+# Adapters
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, kind) for name in ("llama-bf16", "qwen3-q4") for kind in ("lora", "dora", "full")),
+        ("qwen3_5_moe-q4", "lora"),  # mlx_lm has no DoRA for experts
+        ("qwen3_5_moe-q4", "full"),
+    ],
+)
+def test_a_model_with_an_adapter(tiny: Tiny, tmp_path: Path, name: str, kind: str) -> None:
+    folder = tiny(name)
+    adapter = write_adapter(folder, tmp_path / "adapter", kind=kind)
+    (model, _), (other, _) = (load(str(folder), adapter_path=str(adapter)) for load in (axlm.load, mlx_lm.load))
+    for _ in range(2):
+        check_same_weights(model, other)
+        places = {
+            name.replace(".linear.", ".").replace(".embedding.", "."): array for name, array in weights(model).items()
+        }
+        arrays = _bridge.parameters(model.handle, list(places))
+        assert all(place(array) == place(arrays[name]) for name, array in places.items())
+        model.set_dtype(mx.float32)
+        other.set_dtype(mx.float32)
+    prompt = prompt_of(folder, "chat")
+    wanted = [token for token, _ in generate_step(mx.array(prompt), other, max_tokens=16)]
+    assert generated(model, prompt, 16) == wanted
     model.close()
 
 
