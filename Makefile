@@ -8,6 +8,8 @@ VENV    ?= .venv
 BACKEND ?= $(if $(filter Darwin,$(shell uname -s)),,cpu)
 PROMPT  ?= Write a short poem about the sea.
 PYTEST  ?=
+# Further arguments of test-upstream: names of files, or --document ../docs/compatibility.md to keep the table.
+UPSTREAM ?=
 
 PY     := $(abspath $(VENV))/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check --quiet
@@ -26,11 +28,11 @@ SOURCES := setup.py toolcheck.py pyproject.toml go.mod go.sum \
 	$(shell find gocore mlxc pybridge -type f ! -name '*_test.go' ! -path '*/testdata/*' | sort) \
 	$(shell find python/axlm -type f ! -path '*/_native/*' ! -name '*.pyc' | sort) python/axlm/_native/__init__.py
 
-.PHONY: help check lint fmt test test-go test-py test-real demo dev wheel sdist clean distclean FORCE
+.PHONY: help check lint fmt test test-go test-py test-real test-upstream demo dev wheel sdist clean distclean FORCE
 .DEFAULT_GOAL := help
 
 help: ## list what make can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) BACKEND=$(BACKEND) (cpu, cuda13; none on macOS)"
 
 check: ## say which build tool is missing, if any
@@ -102,6 +104,9 @@ test-py: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## pytest, on the ins
 
 test-real: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## the long checks on a real model
 	@cd tests && $(PY) -m pytest -m real $(PYTEST)
+
+test-upstream: $(STAMPS)/installed $(STAMPS)/test ## mlx_lm's own tests on axlm, fetched from its source distribution
+	@cd tests && $(PY) -m upstream $(UPSTREAM)
 
 demo: export PROMPT := $(PROMPT)
 demo: $(STAMPS)/installed $(STAMPS)/demo ## build, install, and generate text with SmolLM2-135M

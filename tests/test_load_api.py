@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from axlm import _bridge, _progress, load, utils
-from axlm.model import Model, ModelArgs
+from axlm.model import Model
 from fake_native import FakeNative, Tokenizer, core_error, fake_core, fake_model
 
 native = pytest.fixture(fake_core)
@@ -245,14 +245,9 @@ def test_a_model_describes_itself(native: FakeNative, folder: Path) -> None:
         assert repr(model) == "<axlm.Model llama, closed>"
 
 
-def test_args_read_the_config(native: FakeNative, folder: Path) -> None:
+def test_a_model_knows_what_the_core_tells(native: FakeNative, folder: Path) -> None:
     model = Model(native.add_model(), folder, CONFIG)
-    assert model.args.vocab_size == 100 and model.args.rope_scaling.factor == 8.0
     assert model.vocab_size == 100 and model.model_type == "llama" and model.nbytes == 98_000_000
-    assert "rope_scaling" in dir(model.args) and "vocab_size=100" in repr(model.args)
-    assert not hasattr(model.args, "nothing")
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = ModelArgs(CONFIG).nothing
     model.close()
 
 

@@ -26,6 +26,6 @@ func (m *Model) Info() (Info, error) {
 	}
 	return Info{
 		Path: m.Folder.Dir, Adapter: m.adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers, Caches: m.caches,
-		Bytes: m.bytes, Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
+		Bytes: m.Bytes(), Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

@@ -103,11 +103,9 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}
 	arrays := m.store.Arrays()
-	for _, a := range arrays {
-		m.bytes += a.NBytes()
-	}
+	m.bytes.Store(bytesOf(arrays))
 	m.parameters = m.store.Parameters()
-	l.total.Store(int64(m.bytes))
+	l.total.Store(m.bytes.Load())
 	if o.Lazy {
 		return m, nil
 	}

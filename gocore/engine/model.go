@@ -29,7 +29,7 @@ type Model struct {
 	// recurrent says that the state cannot go back by moving a length.
 	recurrent  bool
 	drafted    int // length of text up to which drafts may be verified, 0 for any
-	bytes      int
+	bytes      atomic.Int64
 	parameters int
 
 	// What follows is touched by the engine's thread alone.
@@ -40,7 +40,7 @@ type Model struct {
 }
 
 // Bytes counts what the weights take in memory.
-func (m *Model) Bytes() int { return m.bytes }
+func (m *Model) Bytes() int { return int(m.bytes.Load()) }
 
 // VocabSize counts the token ids that the model knows.
 func (m *Model) VocabSize() int { return m.vocab }

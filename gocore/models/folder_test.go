@@ -96,9 +96,16 @@ func (f *folder) write(t *testing.T, s *mlxc.Scope) string {
 // build loads the folder at dir as the engine does.
 func build(t *testing.T, s *mlxc.Scope, dir string) (Model, error) {
 	t.Helper()
+	m, _, err := buildStored(t, s, dir)
+	return m, err
+}
+
+// buildStored is build with what the model's arrays are in.
+func buildStored(t *testing.T, s *mlxc.Scope, dir string) (Model, *nn.Store, error) {
+	t.Helper()
 	f, err := weights.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	arrays, _, err := mlxc.LoadSafetensors(filepath.Join(dir, "model.safetensors"), s.Stream())
 	if err != nil {
@@ -112,7 +119,7 @@ func build(t *testing.T, s *mlxc.Scope, dir string) (Model, error) {
 	if err == nil {
 		err = st.Finish()
 	}
-	return m, err
+	return m, st, err
 }
 
 // mustBuild writes and loads a folder that is right.

@@ -121,7 +121,7 @@ func (p *qwen35Parts) isPublished(f *weights.Folder) bool {
 
 func (p *qwen35Parts) norm(path string, dim int) *nn.RMSNorm {
 	if p.published {
-		return p.st.RMSNormFromOne(path, dim, p.d.Dimensions.NormEps)
+		return p.st.RMSNormPublished(path, dim, p.d.Dimensions.NormEps)
 	}
 	return p.st.RMSNorm(path, dim, p.d.Dimensions.NormEps)
 }

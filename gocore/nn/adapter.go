@@ -26,6 +26,16 @@ func (st *Store) Adapt(a *weights.Adapter, arrays map[string]mlxc.Array) error {
 	return nil
 }
 
+// Adapter is what the layers have beside their weights, for other layers to
+// take, and its arrays, which stay the store's. It is nil for none, and for one
+// that replaces weights.
+func (st *Store) Adapter() (*weights.Adapter, map[string]mlxc.Array) {
+	if st.adapter == nil || st.adapter.Type == weights.AdapterFull {
+		return nil, nil
+	}
+	return st.adapter.Again(), st.adapterArrays
+}
+
 // asPublished refuses an adapter that replaces tensors: it knows them as mlx_lm
 // converts them.
 func (st *Store) asPublished() {

@@ -29,11 +29,20 @@ func (st *Store) derive(make func(s *mlxc.Scope) mlxc.Array) mlxc.Array {
 	return st.Adopt(st.scope.Keep(make(st.scope)))
 }
 
-// RMSNormFromOne makes the norm at path from a weight stored as its difference
-// from 1.
-func (st *Store) RMSNormFromOne(path string, dim int, eps float64) *RMSNorm {
+// converted is derive for what mlx_lm's conversion stores under name.
+func (st *Store) converted(name string, make func(s *mlxc.Scope) mlxc.Array) mlxc.Array {
+	a := st.derive(make)
+	if a.Valid() {
+		st.made[name] = a
+	}
+	return a
+}
+
+// RMSNormPublished makes the norm at path from a weight that was published as
+// its difference from 1.
+func (st *Store) RMSNormPublished(path string, dim int, eps float64) *RMSNorm {
 	stored := st.take(path+".weight", dim)
-	weight := st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Add(stored, s.ScalarLike(stored, 1)) })
+	weight := st.converted(path+".weight", func(s *mlxc.Scope) mlxc.Array { return s.Add(stored, s.ScalarLike(stored, 1)) })
 	return &RMSNorm{Weight: weight, Eps: float32(eps)}
 }
 
@@ -45,7 +54,7 @@ func (st *Store) Depthwise(name string, channels, width int) mlxc.Array {
 	}
 	st.asPublished()
 	stored := st.take(name, channels, 1, width)
-	return st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Contiguous(s.MoveAxis(stored, 2, 1)) })
+	return st.converted(name, func(s *mlxc.Scope) mlxc.Array { return s.Contiguous(s.MoveAxis(stored, 2, 1)) })
 }
 
 // PublishedDepthwise tells whether a convolution's weight is PyTorch's.
@@ -61,13 +70,15 @@ func (st *Store) JoinedSwitchGLU(path, gateUp, down string, experts, dim, inner 
 	st.asPublished()
 	joined := st.take(gateUp, experts, 2*inner, dim)
 	half := func(name string, from int) *SwitchLinear {
-		return st.switchLinear(path+name, Matrix{Weight: st.derive(func(s *mlxc.Scope) mlxc.Array {
+		return st.switchLinear(path+name, Matrix{Weight: st.converted(path+name+".weight", func(s *mlxc.Scope) mlxc.Array {
 			return s.Slice(joined, []int{0, from, 0}, []int{experts, from + inner, dim})
 		})}, experts, dim, inner)
 	}
+	rest := st.Tensor(down, experts, dim, inner)
+	st.renamed[down] = path + "down_proj.weight"
 	return &SwitchGLU{
 		Gate: half("gate_proj", 0), Up: half("up_proj", inner),
-		Down: st.switchLinear(path+"down_proj", Matrix{Weight: st.Tensor(down, experts, dim, inner)}, experts, inner, dim),
+		Down: st.switchLinear(path+"down_proj", Matrix{Weight: rest}, experts, inner, dim),
 		Act:  act,
 	}
 }
@@ -81,7 +92,7 @@ func (st *Store) StackedSwitchGLU(path, stored string, experts, dim, inner int, 
 		for e := range parts {
 			parts[e] = st.take(fmt.Sprintf("%s%d.%s.weight", stored, e, name), out, in)
 		}
-		stacked := st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })
+		stacked := st.converted(path+name+".weight", func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })
 		return st.switchLinear(path+name, Matrix{Weight: stacked}, experts, in, out)
 	}
 	return &SwitchGLU{

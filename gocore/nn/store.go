@@ -2,6 +2,7 @@
 package nn
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -19,10 +20,12 @@ type Store struct {
 	folder  *weights.Folder
 	arrays  map[string]mlxc.Array // by the names in the files
 	scope   *mlxc.Scope
-	derived []mlxc.Array // made from the folder's arrays, ours to free
-	views   []mlxc.Array // of arrays above, in their memory
-	frees   []func()     // release what else layers made
-	fixed   int          // see FixedLength
+	derived []mlxc.Array          // made from the folder's arrays, ours to free
+	made    map[string]mlxc.Array // of the derived, those that mlx_lm's conversion stores, by its names
+	renamed map[string]string     // tensors that the conversion stores under another name
+	views   []mlxc.Array          // of arrays above, in their memory
+	frees   []func()              // release what else layers made
+	fixed   int                   // see FixedLength
 	err     error
 
 	adapter       *weights.Adapter      // nil for none
@@ -33,7 +36,10 @@ type Store struct {
 // NewStore takes over the arrays, keyed by the names that they have in the
 // folder's files. Layers that need ops at load build them in s.
 func NewStore(f *weights.Folder, arrays map[string]mlxc.Array, s *mlxc.Scope) *Store {
-	return &Store{claims: f.Claims(), folder: f, arrays: arrays, scope: s, replaced: map[string]bool{}}
+	return &Store{
+		claims: f.Claims(), folder: f, arrays: arrays, scope: s,
+		made: map[string]mlxc.Array{}, renamed: map[string]string{}, replaced: map[string]bool{},
+	}
 }
 
 // Scope is where layers build what they need at load.
@@ -134,6 +140,14 @@ func (st *Store) Embedding(path string, vocab, dim int) *Embedding {
 	return e
 }
 
+// RMSNormFromOne makes the norm at path of a family that stores the weight as
+// its difference from 1.
+func (st *Store) RMSNormFromOne(path string, dim int, eps float64) *RMSNorm {
+	stored := st.Tensor(path+".weight", dim)
+	weight := st.derive(func(s *mlxc.Scope) mlxc.Array { return s.Add(stored, s.ScalarLike(stored, 1)) })
+	return &RMSNorm{Weight: weight, Eps: float32(eps)}
+}
+
 // RMSNorm makes the norm at path.
 func (st *Store) RMSNorm(path string, dim int, eps float64) *RMSNorm {
 	return &RMSNorm{Weight: st.Tensor(path+".weight", dim), Eps: float32(eps)}
@@ -215,6 +229,26 @@ func (st *Store) Arrays() []mlxc.Array {
 		}
 	}
 	return append(all, st.derived...)
+}
+
+// Named are the model's weights under the names that they have in mlx_lm's
+// module, where converters put them. The handles are the store's.
+func (st *Store) Named() map[string]mlxc.Array {
+	named := maps.Clone(st.made)
+	for name, t := range st.folder.Tensors {
+		a := st.arrays[t.Source]
+		if st.replaced[name] {
+			a = st.adapterArrays[name]
+		}
+		if !a.Valid() || !st.claims.Uses(name) {
+			continue
+		}
+		if to, ok := st.renamed[name]; ok {
+			name = to
+		}
+		named[name] = a
+	}
+	return named
 }
 
 // Parameters counts the numbers of the model that the family uses, each packed

@@ -118,6 +118,13 @@ func (a *Adapter) read(c Reader) error {
 	return c.Err()
 }
 
+// Again is the adapter with nothing taken from it.
+func (a *Adapter) Again() *Adapter {
+	again := *a
+	again.used, again.wrong = map[string]bool{}, nil
+	return &again
+}
+
 // ForLayers says how many layers the model has.
 func (a *Adapter) ForLayers(n int) { a.layers = n }
 

@@ -171,6 +171,15 @@ func weightFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
+// WithTensors is the folder with another table, that of weights which were
+// changed in memory. They have mlx_lm's names and are in no file.
+func (f *Folder) WithTensors(table map[string]Tensor) *Folder {
+	changed := *f
+	changed.Tensors, changed.source = table, table
+	changed.indexRoles()
+	return &changed
+}
+
 // Has reports whether the table holds a tensor of that name.
 func (f *Folder) Has(name string) bool {
 	_, ok := f.Tensors[name]

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -233,6 +234,30 @@ def model_info(model: int) -> dict[str, Any]:
 def model_free(model: int) -> None:
     """Give a model's memory back."""
     call(_loaded().functions.model_free, model)
+
+
+def parameters(model: int, names: list[str]) -> dict[str, mx.array]:
+    """Return a model's weights, evaluated, in memory shared with the core where that works.
+
+    Args:
+        model: its handle.
+        names: names of parameters of mlx_lm's module.
+
+    Returns:
+        The arrays by name, without those that the core does not have.
+    """
+    core = _loaded()
+
+    def fill(wanted: list[str], addresses: list[int]) -> list[str]:
+        places = core.bytes_in(struct.pack(f"={len(addresses)}Q", *addresses))
+        return json.loads(call(core.functions.parameters, model, json.dumps(wanted), places))
+
+    return core.arrays.receive_named(names, fill)
+
+
+def set_dtype(model: int, dtype: str, old: list[str]) -> None:
+    """Cast a model's weights that have one of the old dtypes. Running requests end with a ValueError."""
+    call(_loaded().functions.cast_weights, model, dtype, json.dumps(old))
 
 
 def start(model: int, ids: bytes, options: dict[str, Any]) -> int:

@@ -8,6 +8,7 @@ core assigns into a C++ array of ours, whose contents are then copied.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
@@ -101,6 +102,35 @@ class Crossing:
         result = mx.array(0)
         fill(address(result))
         return result
+
+    def receive_named(self, names: list[str], fill: Callable[[list[str], list[int]], list[str]]) -> dict[str, mx.array]:
+        """Take several evaluated arrays from the core.
+
+        Args:
+            names: of the arrays.
+            fill: assigns the arrays of some names to the C++ arrays at as many addresses, and returns the names of
+                which there is no array.
+
+        Returns:
+            The arrays by name, without those that there are not.
+        """
+        import mlx.core as mx
+
+        if self.direct:
+            arrays = {name: mx.array(0) for name in names}
+            for missing in fill(names, [address(arrays[name]) for name in names]):
+                del arrays[missing]
+            return arrays
+        return {name: array for name in names if (array := self._copy_named(name, fill)) is not None}
+
+    def _copy_named(self, name: str, fill: Callable[[list[str], list[int]], list[str]]) -> mx.array | None:
+        def one(place: int) -> None:
+            if fill([name], [place]):
+                raise LookupError
+
+        with contextlib.suppress(LookupError):
+            return self._copy(one)
+        return None
 
     def send(
         self,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,36 +16,20 @@ from ._loan import lend
 if TYPE_CHECKING:
     import mlx.core as mx
 
-
-class ModelArgs:
-    """A model's configuration, its keys as attributes. Nested dictionaries come as views too."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._config = config
-
-    def __getattr__(self, name: str) -> Any:
-        # Names that begin with an underscore are Python's own (copy and pickle look for some before __init__ ran).
-        if name.startswith("_") or name not in self._config:
-            raise AttributeError(f"the model's config has no {name!r}")
-        value = self._config[name]
-        return ModelArgs(value) if isinstance(value, dict) else value
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._config})
-
-    def __repr__(self) -> str:
-        return f"ModelArgs({', '.join(f'{key}={value!r}' for key, value in self._config.items())})"
+_logger = logging.getLogger("axlm")
 
 
 class Model:
     """A loaded model. :func:`axlm.load` makes them; any thread may use one, also while others do.
 
+    A model that was loaded is also an instance of mlx_lm's class for its family, and of ``mlx.nn.Module``: it has that
+    class's ``layers``, ``args``, ``make_cache`` and so on. Its ``parameters()`` share the core's memory; layers and
+    weights cannot be changed, except by ``set_dtype``.
+
     Attributes:
         path: the MLX folder that it was loaded from.
         config: the contents of ``config.json``, with the end tokens of ``generation_config.json``.
         model_type: the family.
-        args: ``config`` with attribute access.
-        nbytes: the size of the weights in bytes.
     """
 
     def __init__(self, handle: int, path: Path, config: dict[str, Any]) -> None:
@@ -51,7 +37,6 @@ class Model:
         self.path = path
         self.config = config
         self.model_type = str(info["model_type"])
-        self.nbytes = int(info["nbytes"])
         self._info = info
         self._handle: int | None = handle
         self._finalizer = weakref.finalize(self, _free, handle, os.getpid())
@@ -70,9 +55,9 @@ class Model:
         return self._handle
 
     @property
-    def args(self) -> ModelArgs:
-        """The configuration with attribute access."""
-        return ModelArgs(self.config)
+    def nbytes(self) -> int:
+        """The size of the weights in bytes."""
+        return int(self._info["nbytes"])
 
     @property
     def vocab_size(self) -> int:
@@ -151,6 +136,35 @@ class Model:
         if adapter := self._info.get("adapter"):
             where += f" with the adapter {adapter!r}"
         return f"<axlm.Model {', '.join(parts)}, {where}>"
+
+
+def model_maker(
+    folder: Path,
+    config: dict[str, Any],
+    overrides: dict[str, Any] | None,
+    adapter_path: str | os.PathLike[str] | None,
+) -> Callable[[int], Model]:
+    """Prepare what makes a model of the core's handle: one that is a module, too, unless mlx_lm cannot load the folder.
+
+    Args:
+        folder: the model folder.
+        config: the configuration, with the overrides.
+        overrides: the entries of it that the caller replaced.
+        adapter_path: the adapter's folder.
+
+    Returns:
+        A function of the handle.
+    """
+    from . import _module
+
+    try:
+        module = _module.build(folder, overrides, adapter_path)
+    except Exception as error:
+        _logger.warning(
+            "axlm: this model writes text, but has no layers or parameters, as mlx_lm cannot load it: %s", error
+        )
+        return lambda handle: Model(handle, folder, config)
+    return lambda handle: _module.model(handle, folder, config, module)
 
 
 def _free(handle: int, owner: int) -> None:

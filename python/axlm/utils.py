@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _bridge
 from ._bridge import WAIT_MS
 from ._progress import Bar
-from .model import Model
+from .model import Model, model_maker
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -175,9 +175,9 @@ def _load(
         # that asks for a billion layers, would not come back.
         job.wait_until_checked()
         config = _checked_config(load_config(folder), model_config, trust_remote_code, folder)
+        make = model_maker(folder, config, model_config, adapter_path)
         result = beside(config)
-        handle = job.wait()
-    return Model(handle, folder, config), result
+        return make(job.wait()), result
 
 
 def _checked_config(
