@@ -199,7 +199,7 @@ class Request(Iterator[tuple[int, bool]]):
         """
         handle = self._open_handle()
         self._lend_again(handle)
-        while _bridge.await_prompt(handle, count, WAIT_MS if count else 0) < count:
+        while _bridge.await_prompt(handle, count, _bridge.WAIT_MS if count else 0) < count:
             self._lend_again(handle)
 
     def stats(self) -> Stats:

@@ -398,3 +398,10 @@ def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool =
             print(f"Generation: {last.generation_tokens} tokens, {last.generation_tps:.3f} tokens-per-sec")
             print(f"Peak memory: {last.peak_memory:.3f} GB")
     return text
+
+
+# At the end, because they build on what stands above.
+from ._batch import BatchGenerator  # noqa: E402, F401
+from ._stop import StopSequences, make_stop_sequences  # noqa: E402, F401
+from .batch import BatchResponse, batch_generate  # noqa: E402, F401
+from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: E402, F401
