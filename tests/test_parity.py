@@ -39,6 +39,7 @@ FORMS = (
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_tokens_are_equal(tiny: Tiny, family: str, prompt: str, step: str) -> None:
+    """Case 13: prefill steps of 1, 7, len-1, len and len+1 tokens give the same ids."""
     folder = tiny(f"{family}-f32")
     ids = prompt_of(folder, prompt)
     found = generated(ours(folder)[0], ids, 256, prefill_step_size=STEPS[step](len(ids)))
@@ -249,6 +250,7 @@ def test_a_token_costs_little_besides_the_models_work(tiny: Tiny) -> None:
 
 
 def test_short_requests_leave_no_memory_behind(tiny: Tiny) -> None:
+    """Case 14: 100 short requests, and as many that are given up, leave active memory flat."""
     from axlm import _bridge
 
     model, tokenizer = ours(tiny("qwen3-f32"))

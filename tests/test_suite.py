@@ -411,7 +411,7 @@ def test_the_command_draws(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_plot_that_cannot_be_drawn_is_told_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("axlm.suite.plot.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("axlm._plot.importlib.util.find_spec", lambda name: None)
     assert cli.main([*SUITE, "--model", "/none", "--plot", "x.png"]) == 1
     assert "axlm[plot]" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ import contextlib
 # module and a function: ``from axlm import generate`` must give the function whichever was imported first.
 from . import _bridge
 from ._version import __version__
-from .generate import GenerationResponse, generate, generate_step, stream_generate
+from .generate import GenerationResponse, batch_generate, generate, generate_step, stream_generate
 from .ngram import NgramConfig
 from .utils import load
 
@@ -22,4 +22,13 @@ from .utils import load
 with contextlib.suppress(ImportError):
     _bridge.choose_blas()
 
-__all__ = ["GenerationResponse", "NgramConfig", "__version__", "generate", "generate_step", "load", "stream_generate"]
+__all__ = [
+    "GenerationResponse",
+    "NgramConfig",
+    "__version__",
+    "batch_generate",
+    "generate",
+    "generate_step",
+    "load",
+    "stream_generate",
+]

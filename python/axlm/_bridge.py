@@ -290,6 +290,15 @@ def next(request: int, wait_ms: int) -> int:
     return call(_loaded().functions.next, request, wait_ms)
 
 
+def await_prompt(request: int, count: int, wait_ms: int) -> int:
+    """Ask for a request's next token without taking it, and wait for its prompt, at most ``wait_ms`` milliseconds.
+
+    Returns:
+        How many prompt tokens are processed; the wait is over once they are ``count``, or the token is there.
+    """
+    return call(_loaded().functions.await_prompt, request, count, wait_ms)
+
+
 def progress(request: int) -> tuple[int, int]:
     """Return (prompt tokens processed, prompt tokens)."""
     packed = call(_loaded().functions.progress, request)

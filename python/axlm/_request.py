@@ -15,6 +15,7 @@ from . import _bridge
 from ._crossing import pack_ids
 from ._loan import Loan, lend
 from ._progress import PrefillWatch, ProgressCallback
+from ._stats import Stats
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -186,9 +187,24 @@ class Request(Iterator[tuple[int, bool]]):
         """Return where mlx_lm has the random generator when it yields the last token."""
         return _bridge.key_after(self._open_handle())
 
-    def stats(self) -> dict[str, Any]:
+    @property
+    def prompt_done(self) -> int:
+        """How many of the prompt's tokens are processed."""
+        return _bridge.progress(self._open_handle())[0]
+
+    def await_prompt(self, count: int) -> None:
+        """Ask for the next token without taking it, and wait until ``count`` prompt tokens are processed.
+
+        Not where Python chooses, once :meth:`choose` is due.
+        """
+        handle = self._open_handle()
+        self._lend_again(handle)
+        while _bridge.await_prompt(handle, count, _bridge.WAIT_MS if count else 0) < count:
+            self._lend_again(handle)
+
+    def stats(self) -> Stats:
         """Return the core's counters of this request."""
-        return _bridge.request_stats(self._open_handle())
+        return Stats(_bridge.request_stats(self._open_handle()))
 
     def _open_handle(self) -> int:
         if self._handle is None:

@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _bridge
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
+    from ._stats import Stats
     from .ngram import NgramConfig
 
     Prompt = str | Sequence[int] | mx.array
@@ -51,7 +52,7 @@ class GenerationResponse:
         generation_tps: generated tokens per second, since the first token.
         peak_memory: the most memory in use so far, in GB (10^9 bytes).
         finish_reason: None, or on the last response ``"stop"`` (an end token) or ``"length"`` (``max_tokens``).
-        stats: the core's counters of this request on the last response, otherwise None.
+        stats: the core's counters of this request on the last response (a dictionary with ``plot()``), otherwise None.
     """
 
     text: str
@@ -64,7 +65,16 @@ class GenerationResponse:
     generation_tps: float
     peak_memory: float
     finish_reason: str | None = None
-    stats: dict[str, Any] | None = field(default=None, repr=False)
+    stats: Stats | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """Show all but the log probabilities, speeds to one place and memory to a megabyte."""
+        digits = {"prompt_tps": 1, "generation_tps": 1, "peak_memory": 3}
+        words = []
+        for name in (part.name for part in fields(self) if part.repr):
+            value = getattr(self, name)
+            words.append(f"{name}={value:.{digits[name]}f}" if name in digits else f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
 
 @contextlib.contextmanager
@@ -388,3 +398,10 @@ def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool =
             print(f"Generation: {last.generation_tokens} tokens, {last.generation_tps:.3f} tokens-per-sec")
             print(f"Peak memory: {last.peak_memory:.3f} GB")
     return text
+
+
+# At the end, because they build on what stands above.
+from ._batch import BatchGenerator  # noqa: E402, F401
+from ._stop import StopSequences, make_stop_sequences  # noqa: E402, F401
+from .batch import BatchResponse, batch_generate  # noqa: E402, F401
+from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: E402, F401

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from . import _bridge
 from ._crossing import pack_ids
 from ._loan import lend
+from ._stats import Stats
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -111,9 +112,9 @@ class Model:
             embeddings = _bridge.array_in(input_embeddings)
         return _bridge.forward(self.handle, ids, shape[0], loan.handle if loan else 0, embeddings)
 
-    def stats(self) -> dict[str, Any]:
-        """Return the core's counters of this model."""
-        return _bridge.stats(self.handle)
+    def stats(self) -> Stats:
+        """Return the core's counters of this model, a dictionary; ``model.stats().plot()`` draws them."""
+        return Stats(_bridge.stats(self.handle))
 
     def __reduce__(self) -> NoReturn:
         """A model lives in this process's core: a copy would be another model there, or none."""

@@ -65,7 +65,7 @@ def _run_suite(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     if args.prompt_tokens is not None:
         raise UsageError("--prompt-tokens does not go with --suite")
     if args.plot is not None:
-        from .plot import check_available
+        from .._plot import check_available
 
         check_available()
     from ..demo import DEFAULT

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-
-def check_available() -> None:
-    """Make sure that plots can be drawn, before anything is measured.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('a plot takes matplotlib, which is not installed: pip install "axlm[plot]"')
+from .._plot import draw_cost, new_figure
 
 
 def draw(report: dict[str, Any], file: Path) -> None:
@@ -28,14 +19,10 @@ def draw(report: dict[str, Any], file: Path) -> None:
         ImportError: matplotlib is not installed.
         OSError: the file cannot be written.
     """
-    check_available()
-    # No pyplot: it would choose a display, and keep figures alive.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = new_figure(11, 5)
     bars, curve = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_ratios(bars, report)
-    _draw_cost(curve, report["cost"])
+    draw_cost(curve, report["cost"])
     figure.suptitle(_title(report), fontsize=10)
     figure.savefig(file, format="png", dpi=150)
 
@@ -65,15 +52,3 @@ def _draw_ratios(axes: Any, report: dict[str, Any]) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("speculating over plain decoding, tokens per second")
     axes.legend(fontsize=8)
-
-
-def _draw_cost(axes: Any, cost: dict[str, Any] | None) -> None:
-    points = (cost or {}).get("widths") or []
-    axes.plot([point["width"] for point in points], [1000 * point["seconds"] for point in points], "o-", markersize=4)
-    axes.set_ylim(bottom=0)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("tokens in a pass")
-    axes.set_ylabel("learned cost, ms")
-    axes.grid(alpha=0.3)
-    if not points:
-        axes.text(0.5, 0.5, "nothing learned", transform=axes.transAxes, ha="center")
