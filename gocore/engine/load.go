@@ -144,7 +144,7 @@ func (e *Engine) CheckTensors(folder *weights.Folder) error {
 	}
 	m := &Model{Folder: folder, engine: e}
 	return e.do(func() error {
-		err := m.assemble()
+		err := m.assemble(nil)
 		if err == nil {
 			m.store.Free()
 		}
