@@ -1,0 +1,5 @@
+"""Counters of batches: mlx_lm's own."""
+
+from ._delegate import alias
+
+alias(__name__)
