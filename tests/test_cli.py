@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import importlib.metadata
 import io
 import json
 import os
@@ -9,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from axlm import __version__, benchmark, cli, doctor
@@ -56,7 +60,7 @@ def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.startswith("usage: axlm")
 
 
-@pytest.mark.parametrize("command", ["generate", "benchmark", "doctor"])
+@pytest.mark.parametrize("command", [*cli.COMMANDS, "convert", "upload"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([command, "--help"])
@@ -66,7 +70,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom axlm import cli\ncli.build_parser()\n"
+        "import sys\nfrom axlm import cli\ncli.build_parser()\n[cli.command_parser(name) for name in cli.COMMANDS]\n"
         "print(*{'numpy', 'mlx.core', 'mlx_lm', 'transformers', 'tqdm'} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -168,7 +172,13 @@ def test_options_reach_the_core(tokenizer: Tokenizer, native: FakeNative) -> Non
     assert cli.main([*words, "--seed", "1", "--trust-remote-code", "--top-p", "0.5", "--kv-group-size", "32"]) == 0
     sent = native.requests[max(native.requests)].options
     assert (sent["end_tokens"], sent["max_tokens"], sent["prefill_step_size"]) == ([6, 7, 9], 50, 3)
-    assert tokenizer.loaded[0][1] == {"tokenizer_config": {"trust_remote_code": True}, "trust_remote_code": True}
+    assert tokenizer.loaded[0][1] == {
+        "tokenizer_config": {"trust_remote_code": True},
+        "model_config": None,
+        "adapter_path": None,
+        "return_config": True,
+        "trust_remote_code": True,
+    }
 
 
 def test_sampling_options_reach_the_core(
@@ -219,12 +229,6 @@ def test_a_missing_demo_model_is_explained(
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--max-kv-size", "64"], "--max-kv-size"),
-        (["--kv-bits", "8"], "--kv-bits"),
-        (["--prompt-cache-file", "f"], "--prompt-cache-file"),
-        (["--draft-model", "m"], "--draft-model"),
-        (["--adapter-path", "p"], "--adapter-path"),
-        (["-qa"], "--quantize-activations"),
         (["--chat-template-config", "{"], "--chat-template-config"),
         (["--chat-template-config", "[1]"], "--chat-template-config"),
     ],
@@ -238,16 +242,90 @@ def test_what_cannot_be_is_refused_before_loading(
     assert not tokenizer.loaded
 
 
-def test_every_option_of_mlx_lm_is_known() -> None:
-    from mlx_lm.generate import setup_arg_parser
+def test_every_command_of_mlx_lm_is_known() -> None:
+    scripts = importlib.metadata.distribution("mlx-lm").entry_points
+    theirs = {script.name.partition(".")[2] for script in scripts if script.name.startswith("mlx_lm.")}
+    assert theirs - {"server"} <= {*cli.COMMANDS, *cli.THEIRS}  # the server comes later
 
-    parsers = next(action for action in cli.build_parser()._actions if action.dest == "command").choices
-    ours = {action.dest: action for action in parsers["generate"]._actions}
-    for theirs in setup_arg_parser()._actions:
-        if theirs.dest == "image":  # vision models are none of ours
+
+def options_of_mlx_lm(command: str, monkeypatch: pytest.MonkeyPatch) -> list[argparse.Action]:
+    """The options of a command of mlx_lm's, also where only its ``main`` makes the parser."""
+    if command == "evaluate":
+        monkeypatch.setitem(sys.modules, "lm_eval", MagicMock())
+        for name in ("lm_eval.api.model", "lm_eval.api.registry"):
+            monkeypatch.setitem(sys.modules, name, MagicMock())
+    module = importlib.import_module(f"mlx_lm.{command}")
+    if hasattr(module, "setup_arg_parser"):
+        return module.setup_arg_parser()._actions
+    made: list[argparse.ArgumentParser] = []
+
+    def parse_args(parser: argparse.ArgumentParser) -> None:
+        made.append(parser)
+        raise SystemExit
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    with pytest.raises(SystemExit):
+        module.main()
+    monkeypatch.undo()
+    return made[0]._actions
+
+
+@pytest.mark.skipif(
+    not importlib.metadata.version("mlx-lm").startswith("0.32."), reason="Python 3.10 has an mlx_lm with other options"
+)
+@pytest.mark.parametrize("command", ["generate", "chat", "cache_prompt", "benchmark", "perplexity", "evaluate"])
+def test_every_option_of_mlx_lm_is_known(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert importlib.import_module(f"axlm.{command}").setup_arg_parser().prog == f"axlm {command}"
+    theirs = options_of_mlx_lm(command, monkeypatch)
+    ours = {action.dest: action for action in cli.command_parser(command)._actions}
+    for action in theirs:
+        same = ours[action.dest]
+        assert set(action.option_strings) <= set(same.option_strings)
+        assert same.required == action.required
+        if action.dest in DEFAULTS_OF_OUR_OWN or action.dest == "help":
             continue
-        assert set(theirs.option_strings) <= set(ours[theirs.dest].option_strings)
-        assert ours[theirs.dest].default == theirs.default or theirs.dest == "help"
+        default = json.loads(same.default) if action.dest == "chat_template_args" else same.default
+        expected = json.loads(action.default) if action.dest == "chat_template_args" else action.default
+        assert default == expected, action.dest
+
+
+DEFAULTS_OF_OUR_OWN = {"model", "prompt_tokens", "generation_tokens", "num_trials"}
+"""The model is another one; the others depend on what benchmark measures, and are mlx_lm's without --suite, --shape."""
+
+
+# Commands of mlx_lm's own
+
+
+def test_a_command_of_mlx_lms_gets_its_arguments_and_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr("mlx_lm.manage.main", lambda: seen.append(list(sys.argv)))
+    before = list(sys.argv)
+    assert cli.main(["manage", "--scan", "--pattern", "a b"]) == 0
+    assert seen == [["axlm manage", "--scan", "--pattern", "a b"]] and sys.argv == before
+
+
+def test_an_error_of_mlx_lms_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mlx_model").mkdir()
+    assert cli.main(["convert", "--hf-path", "somebody/model"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("axlm convert: Cannot save to the path mlx_model") and message.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["lora", "quant.gptq", "convert"])
+def test_python_m_runs_mlx_lms_command(module: str) -> None:
+    words = [sys.executable, "-m", f"axlm.{module}", "--help"]
+    result = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(f"usage: axlm {module.rpartition('.')[2]} ")
+
+
+@pytest.mark.parametrize("module", ["generate", "chat", "cache_prompt", "benchmark", "perplexity", "evaluate"])
+def test_python_m_runs_our_command(module: str) -> None:
+    words = [sys.executable, "-m", f"axlm.{module}", "--surprise"]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and result.stderr.startswith(f"usage: axlm {module} ")
 
 
 # benchmark
@@ -263,6 +341,11 @@ class FakeEngine:
         self.stats = {"speculation": {"accepted": 1, "drafted": 2, "draft_steps": 3, "steps": 4}}
         self.model = type("Model", (), {"path": Path("/models/m")})()
         self.runs: list[tuple[int, int, int]] = []
+        self.batches: list[tuple[int, int, int, int]] = []
+
+    def run_batch(self, prompts: list[list[int]], tokens: int, step: int) -> benchmark.Trial:
+        self.batches.append((len(prompts), len(prompts[0]), tokens, step))
+        return benchmark.Trial(2 * self.speed, self.speed, 1.5, 0.1)
 
     def run(self, prompt: list[int], tokens: int, step: int, look: Any = None) -> benchmark.Trial:
         self.runs.append((len(prompt), tokens, step))
@@ -305,6 +388,15 @@ def test_a_benchmark_prints_trials_and_averages(
     assert engines["axlm"].runs == [(16, 3, 8)] * 4
 
 
+def test_several_prompts_are_one_batch(engines: dict[str, FakeEngine], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*BENCHMARK, "-b", "4", "--compare", "mlx_lm", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert engines["axlm"].batches == [(4, 16, 3, 2048)] * 4 and not engines["axlm"].runs
+    assert report["batch_size"] == 4 and report["ratios"]["prompt_tps"] == 1.5 and "tokens_equal" not in report
+    assert cli.main([*BENCHMARK, "-b", "4", "--compare", "mlx_lm"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ratio")
+
+
 def test_a_comparison_alternates_and_gives_ratios(
     engines: dict[str, FakeEngine], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,7 +423,7 @@ def test_a_comparison_finds_the_first_difference(
     assert last == f"Tokens: first difference at {index} ({whose}), where mlx_lm's margin is 0.2500"
 
 
-@pytest.mark.parametrize("words", [["-b", "2"], ["-p", "0"], ["-g", "0"], ["-n", "0"], ["--prefill-step-size", "0"]])
+@pytest.mark.parametrize("words", [["-b", "0"], ["-p", "0"], ["-g", "0"], ["-n", "0"], ["--prefill-step-size", "0"]])
 def test_a_benchmark_of_nothing_is_refused(
     engines: dict[str, FakeEngine], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -305,20 +305,6 @@ def test_unknown_arguments_are_type_errors(model: Model, function: Any) -> None:
         list(function(model, Tokenizer(), PROMPT, surprise=1))
 
 
-@pytest.mark.parametrize("name", ["generate", "stream_generate", "generate_step", "wired_limit", "load"])
-def test_signatures_are_those_of_mlx_lm(name: str) -> None:
-
-    ours, theirs = (
-        inspect.signature(getattr(sys.modules[f"{package}.{'utils' if name == 'load' else 'generate'}"], name))
-        for package in ("axlm", "mlx_lm")
-    )
-    for position, expected in enumerate(theirs.parameters.values()):
-        given = list(ours.parameters.values())[position]
-        assert (given.name, given.kind) == (expected.name, expected.kind)
-        assert given.name == "stream" or given.default == expected.default
-    assert set(ours.parameters) - set(theirs.parameters) <= {"ngram"}
-
-
 def test_responses_have_the_fields_of_mlx_lm() -> None:
     from mlx_lm.generate import GenerationResponse as Theirs
 

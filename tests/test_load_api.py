@@ -114,7 +114,7 @@ def test_hub_names_are_downloaded(
         asked.append((repo, revision, "model*.safetensors" in allow_patterns))
         return str(folder)
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr("mlx_lm.utils.snapshot_download", download)
     model, _ = load("somebody/model", revision="v2")
     assert asked == [("somebody/model", "v2", True)] and model.path == folder
     model.close()
@@ -126,6 +126,12 @@ def test_an_adapter_reaches_the_core(native: FakeNative, folder: Path, tokenizer
     model.close()
 
 
+def test_downloads_are_those_of_mlx_lm() -> None:
+    from mlx_lm import utils as theirs
+
+    assert getattr(theirs, "DEFAULT_ALLOW_PATTERNS", utils._DOWNLOADS) == utils._DOWNLOADS
+
+
 def test_a_changed_config_reaches_the_core(native: FakeNative, folder: Path, tokenizers: list[Any]) -> None:
     changes = {"quantize_activations": False, "rope_theta": 7.0}
     model, _, config = load(folder, model_config=changes, return_config=True)
@@ -134,13 +140,13 @@ def test_a_changed_config_reaches_the_core(native: FakeNative, folder: Path, tok
     model.close()
 
 
-@pytest.mark.parametrize(("trust", "error"), [(False, ValueError), (True, NotImplementedError)])
-def test_a_models_own_code_is_not_run(
-    native: FakeNative, folder: Path, trust: bool, error: type[Exception], tokenizers: list[Any]
+@pytest.mark.parametrize(("options", "error"), [({}, ValueError), ({"fallback": False}, NotImplementedError)])
+def test_a_models_own_code_is_not_run_unasked(
+    native: FakeNative, folder: Path, options: dict[str, Any], error: type[Exception], tokenizers: list[Any]
 ) -> None:
     (folder / "config.json").write_text(json.dumps({**CONFIG, "model_file": "evil.py"}))
     with pytest.raises(error, match=r"evil\.py"):
-        load(folder, trust_remote_code=trust)
+        load(folder, **options)
     assert not native.models
 
 

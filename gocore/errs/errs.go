@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Names of the Python classes that Kind can return.
+// Names of the Python classes that Kind can return, Python's own except the last.
 const (
 	KindValue          = "ValueError"
 	KindType           = "TypeError"
@@ -21,6 +21,9 @@ const (
 	KindMemory         = "MemoryError"
 	KindOS             = "OSError"
 	KindRuntime        = "RuntimeError"
+	// KindUnknownFamily is the face's own class, a ValueError: the model may be
+	// in order, but its family is not one of the core's.
+	KindUnknownFamily = "UnknownFamilyError"
 )
 
 // Error is an error with a Python class. Its text is the cause's text alone:
@@ -61,6 +64,11 @@ func Memory(format string, args ...any) error { return classed(KindMemory, forma
 
 // OS makes an OSError: the system refused an operation on a file that exists.
 func OS(format string, args ...any) error { return classed(KindOS, format, args) }
+
+// UnknownFamily makes an UnknownFamilyError.
+func UnknownFamily(format string, args ...any) error {
+	return classed(KindUnknownFamily, format, args)
+}
 
 // Internal makes a RuntimeError: a fault of ours or of MLX, not of the user.
 func Internal(format string, args ...any) error { return classed(KindRuntime, format, args) }

@@ -27,6 +27,7 @@ func TestKind(t *testing.T) {
 		{"memory", Memory("a"), "MemoryError"},
 		{"os", OS("a"), "OSError"},
 		{"internal", Internal("a"), "RuntimeError"},
+		{"unknown family", fmt.Errorf("b: %w", UnknownFamily("a")), "UnknownFamilyError"},
 		{"plain", errors.New("a"), "RuntimeError"},
 		{"wrapped twice", fmt.Errorf("c: %w", fmt.Errorf("b: %w", Memory("a"))), "MemoryError"},
 		{"joined", errors.Join(errors.New("a"), Type("b")), "TypeError"},

@@ -70,7 +70,7 @@ func Families() []string {
 // Check says whether the folder's family is one that the core has.
 func Check(f *weights.Folder) error {
 	if _, ok := families[weights.Family(f.ModelType)]; !ok {
-		return errs.Value("config.json: model_type %q is not supported by the core, which has %s", f.ModelType, strings.Join(Families(), ", "))
+		return errs.UnknownFamily("config.json: model_type %q is not supported by the core, which has %s", f.ModelType, strings.Join(Families(), ", "))
 	}
 	return nil
 }

@@ -40,6 +40,13 @@ class _Core(NamedTuple):
     arrays: Crossing
 
 
+class UnknownFamilyError(ValueError):
+    """The core does not have a model's family; the text lists those that it has."""
+
+
+_ERRORS = {"UnknownFamilyError": UnknownFamilyError}
+"""Classes that the core names and that are not Python's own."""
+
 _core: _Core | None = None
 _lock = threading.Lock()
 _shut_down = False
@@ -156,7 +163,7 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
         raise SystemExit  # the process ends, and a daemon thread still works: it ends without a word
     if not separator:
         kind, message = "RuntimeError", kind
-    raised = getattr(builtins, kind, RuntimeError)
+    raised = _ERRORS.get(kind) or getattr(builtins, kind, RuntimeError)
     if not (isinstance(raised, type) and issubclass(raised, Exception)):
         raised = RuntimeError
     raise raised(message)

@@ -12,9 +12,10 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _bridge
+from . import _bridge, _fallback
 from ._choice import choice, steps
 from ._crossing import pack_ids
+from ._delegate import delegate, run_as
 from ._progress import ProgressCallback
 from ._request import Draft, Request, integer, prompt_ids
 from ._speculative import drafted_arguments, with_caches
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
     Prompt = str | Sequence[int] | mx.array
     Tokenizer = PreTrainedTokenizerBase | TokenizerWrapper
+
+__getattr__, __dir__ = delegate(__name__, "generate")
+
+DEFAULT_MODEL = "smollm2-135m"
+"""What the commands load by default: the model of :mod:`axlm.demo`."""
 
 DEFAULT_PREFILL_STEP_SIZE = 2048
 DEFAULT_QUANTIZED_KV_START = 5000
@@ -88,6 +94,12 @@ def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Gen
         model: the model that will generate.
         streams: accepted for ``mlx_lm``'s sake; the core synchronises its own stream.
     """
+    if _fallback.serves(model):
+        from mlx_lm.generate import wired_limit as theirs
+
+        with theirs(model, streams):
+            yield
+        return
     recommended = int(_bridge.device().get("working_set", 0))
     if recommended and model.nbytes > 0.9 * recommended:
         print(
@@ -96,18 +108,6 @@ def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Gen
             file=sys.stderr,
         )
     yield
-
-
-def _check_model(model: Any) -> None:
-    if not isinstance(model, Model):
-        raise TypeError(f"the model must come from axlm.load, not be a {type(model).__name__}")
-
-
-def _refuse(**arguments: Any) -> None:
-    """Raise NotImplementedError for an argument that the core cannot honour yet."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotImplementedError(f"{name} is not supported yet: leave it at its default")
 
 
 def _embeddings(given: Any) -> mx.array | None:
@@ -237,7 +237,25 @@ def generate_step(
         ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model, a cache that
             does not fit the model.
     """
-    _check_model(model)
+    if _fallback.serves(model):
+        yield from _fallback.steps(
+            prompt,
+            model,
+            stream,
+            ngram,
+            max_tokens=max_tokens,
+            sampler=sampler,
+            logits_processors=logits_processors,
+            max_kv_size=max_kv_size,
+            prompt_cache=prompt_cache,
+            prefill_step_size=prefill_step_size,
+            kv_bits=kv_bits,
+            kv_group_size=kv_group_size,
+            quantized_kv_start=quantized_kv_start,
+            prompt_progress_callback=prompt_progress_callback,
+            input_embeddings=input_embeddings,
+        )
+        return
     with _start(
         prompt,
         model,
@@ -306,7 +324,12 @@ def _responses(
     """Do the work of :func:`stream_generate`; without ``logprobs`` the responses carry none."""
     if max_tokens == 0:
         raise ValueError("max_tokens must not be 0 (-1 means no limit)")
-    _check_model(model)
+    if _fallback.serves(model):
+        options = {"max_tokens": max_tokens, "draft_model": draft_model, **kwargs}
+        if num_draft_tokens is not None:
+            options["num_draft_tokens"] = num_draft_tokens
+        yield from _fallback.responses(GenerationResponse, model, tokenizer, prompt, stream, **options)
+        return
     if draft_model is not None:
         kwargs = drafted_arguments(draft_model, num_draft_tokens, kwargs)
     tokenizer = _wrap(tokenizer)
@@ -405,3 +428,6 @@ from ._batch import BatchGenerator  # noqa: E402, F401
 from ._stop import StopSequences, make_stop_sequences  # noqa: E402, F401
 from .batch import BatchResponse, batch_generate  # noqa: E402, F401
 from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: E402, F401
+
+if __name__ == "__main__":
+    run_as("generate")

@@ -66,6 +66,11 @@ class Model:
         return int(self._info["vocab_size"])
 
     @property
+    def num_parameters(self) -> int:
+        """The number of parameters, those that are packed into few bits counted one each."""
+        return int(self._info["num_parameters"])
+
+    @property
     def num_caches(self) -> int:
         """The number of layers that have a state: objects in a prompt cache."""
         return int(self._info["num_caches"])

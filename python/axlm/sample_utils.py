@@ -14,32 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ._delegate import delegate
+
 if TYPE_CHECKING:
     import mlx.core as mx
 
     LogitsProcessorFunction = Callable[[mx.array, mx.array], mx.array]
     SamplerFunction = Callable[[mx.array], mx.array]
 
-_MLX_LM_NAMES = (
-    "apply_min_p",
-    "apply_top_k",
-    "apply_top_p",
-    "apply_xtc",
-    "categorical_sampling",
-    "greedy_sampler",
-    "make_frequency_penalty",
-    "make_presence_penalty",
-    "make_repetition_penalty",
-)
-
-
-def __getattr__(name: str) -> Any:
-    """The parts that samplers are made of are mlx_lm's own functions."""
-    if name in _MLX_LM_NAMES:
-        from mlx_lm import sample_utils
-
-        return getattr(sample_utils, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# The parts that samplers are made of (apply_top_p, …) are mlx_lm's own functions.
+__getattr__, __dir__ = delegate(__name__)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loading: from a name to a model and its tokenizer."""
+"""Loading: from a name to a model and its tokenizer. The other names of ``mlx_lm.utils`` are mlx_lm's own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _bridge
+from . import _bridge, _fallback
 from ._bridge import WAIT_MS
+from ._delegate import delegate
 from ._progress import Bar
 from .model import Model, model_maker
 
 if TYPE_CHECKING:
+    import mlx.nn as nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from typing_extensions import Self
 
 T = TypeVar("T")
+
+__getattr__, __dir__ = delegate(__name__)
 
 _logger = logging.getLogger("axlm")
 
@@ -38,8 +42,13 @@ def load(
     return_config: bool = False,
     revision: str | None = None,
     trust_remote_code: bool = False,
-) -> tuple[Model, TokenizerWrapper] | tuple[Model, TokenizerWrapper, dict[str, Any]]:
+    *,
+    fallback: bool = True,
+) -> tuple[Model | nn.Module, TokenizerWrapper] | tuple[Model | nn.Module, TokenizerWrapper, dict[str, Any]]:
     """Load a model and its tokenizer.
+
+    A model that the core does not run (another family, one with code of its own, a storage that needs conversion) is
+    loaded by mlx_lm, with a UserWarning that says so; the functions of :mod:`axlm.generate` work on it all the same.
 
     Args:
         path_or_hf_repo: an MLX model folder, ``smollm2-135m`` (needs no hub), or the name of a Hugging Face repository,
@@ -52,17 +61,18 @@ def load(
         return_config: return the model's configuration as well.
         revision: a branch, tag or commit of the repository.
         trust_remote_code: allow a repository's own Python code for its model.
+        fallback: False raises where mlx_lm would load the model.
 
     Returns:
-        (model, tokenizer), and the configuration if asked for.
+        (model, tokenizer), and the configuration if asked for. The model is an MLX module where mlx_lm loaded it.
 
     Raises:
         FileNotFoundError: no such folder, no ``config.json`` or weights in it, or a repository that cannot be had; no
             such adapter, or a file of it is missing.
-        ValueError: an unknown model family (the text lists those known), weights that do not fit the configuration, or
-            an adapter that does not fit the model.
+        ValueError: a model family that is not known (the text lists the core's), weights that do not fit the
+            configuration, or an adapter that does not fit the model.
         KeyError: the adapter's configuration has no scale or rank.
-        NotImplementedError: an argument that is not supported yet.
+        NotImplementedError: without ``fallback`` a model of a family of the core's that the core cannot run.
     """
     folder = resolve(path_or_hf_repo, revision)
     _bridge.prepare()  # before mlx_lm, which imports mlx.core
@@ -72,24 +82,32 @@ def load(
 
         return load_tokenizer(folder, tokenizer_config, eos_token_ids=config.get("eos_token_id"))
 
-    model, tokenizer = _load(folder, lazy, model_config, trust_remote_code, make_tokenizer, adapter_path)
-    return (model, tokenizer, model.config) if return_config else (model, tokenizer)
+    model, config, tokenizer = _load(
+        folder, lazy, model_config, trust_remote_code, fallback, make_tokenizer, adapter_path
+    )
+    return (model, tokenizer, config) if return_config else (model, tokenizer)
 
 
 def load_model(
     model_path: str | os.PathLike[str],
     lazy: bool = False,
-    *,
+    strict: bool = True,
     model_config: dict[str, Any] | None = None,
+    get_model_classes: Callable[[dict[str, Any]], tuple[type, type]] | None = None,
     trust_remote_code: bool = False,
-) -> tuple[Model, dict[str, Any]]:
+    *,
+    fallback: bool = True,
+) -> tuple[Model | nn.Module, dict[str, Any]]:
     """Load a model from a local folder, without a tokenizer.
 
     Args:
         model_path: an MLX model folder.
         lazy: read weights when they are first needed.
+        strict: False allows weights that are missing or that nobody asks for; mlx_lm loads the model then.
         model_config: as for :func:`load`.
+        get_model_classes: gives (model class, arguments class) for a configuration; mlx_lm loads the model then.
         trust_remote_code: as for :func:`load`.
+        fallback: as for :func:`load`.
 
     Returns:
         (model, configuration).
@@ -97,9 +115,37 @@ def load_model(
     Raises:
         FileNotFoundError, ValueError, NotImplementedError: as :func:`load`.
     """
+    folder = Path(model_path)
     _bridge.prepare()
-    model, _ = _load(Path(model_path), lazy, model_config, trust_remote_code, lambda _: None)
-    return model, model.config
+    own = {} if strict else {"strict": False}
+    if get_model_classes is not None:
+        own["get_model_classes"] = get_model_classes
+    if own:
+        reason = f"{' and '.join(own)} are for mlx_lm's classes only"
+        if not fallback:
+            raise NotImplementedError(reason)
+        options = {"lazy": lazy, "model_config": model_config, "trust_remote_code": trust_remote_code, **own}
+        return _fallback.load_model(folder, reason, 2, **options)
+    model, config, _ = _load(folder, lazy, model_config, trust_remote_code, fallback, lambda _: None)
+    return model, config
+
+
+def get_total_parameters(model: Model | nn.Module) -> int:
+    """Count a model's parameters; those that are packed into few bits count one each, without scales and biases."""
+    if isinstance(model, Model):
+        return model.num_parameters
+    from mlx_lm.utils import get_total_parameters
+
+    return get_total_parameters(model)
+
+
+def compute_bits_per_weight(model: Model | nn.Module) -> float:
+    """Compute how many bits a model takes per parameter, scales and biases included."""
+    if isinstance(model, Model):
+        return model.nbytes * 8 / model.num_parameters
+    from mlx_lm.utils import compute_bits_per_weight
+
+    return compute_bits_per_weight(model)
 
 
 def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None) -> Path:
@@ -141,22 +187,45 @@ _DOWNLOADS = [
     "*.tiktoken",
     "tiktoken.model",
     "*.txt",
+    "*.jsonl",
     "*.jinja",
 ]
 """What a model folder is made of; a repository may hold the same weights in other forms."""
 
 
 def _download(repo: str, revision: str | None) -> Path:
+    """Fetch a repository as mlx_lm does, with huggingface_hub (or modelscope, if MLXLM_USE_MODELSCOPE is set)."""
     _bridge.prepare()
-    from huggingface_hub import snapshot_download
+    from mlx_lm import utils as theirs
 
     try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(_DOWNLOADS)))
+        folder = theirs.snapshot_download(repo, revision=revision, allow_patterns=list(_DOWNLOADS))
     except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
-            f"no folder {repo!r} here, and the Hugging Face hub did not give a model of that name: {reason}"
+            f"no folder {repo!r} here, and the Hugging Face hub did not give a model of that name: "
+            f"{_hub_problem(error, revision)}"
         ) from error
+    return Path(folder)
+
+
+def _hub_problem(error: Exception, revision: str | None) -> str:
+    """Say in a few words why a repository could not be had."""
+    from huggingface_hub import errors
+
+    cause = error.__cause__
+    if isinstance(error, errors.GatedRepoError):
+        return "access to it must be granted on its page there, to the account that `hf auth login` names"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "there is none, or it is private (then `hf auth login` may help)"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"it has no revision {revision!r}"
+    if isinstance(error, errors.IncompleteSnapshotError):
+        return "the hub cannot be reached, and not all of its files were downloaded before"
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        if isinstance(cause, errors.OfflineModeIsEnabled):
+            return "HF_HUB_OFFLINE is set, and it was not downloaded before"
+        return f"the hub cannot be reached ({cause or error}), and it was not downloaded before"
+    return str(error).strip().partition("\n")[0]
 
 
 def _load(
@@ -164,31 +233,33 @@ def _load(
     lazy: bool,
     model_config: dict[str, Any] | None,
     trust_remote_code: bool,
+    fallback: bool,
     beside: Callable[[dict[str, Any]], T],
     adapter_path: str | os.PathLike[str] | None = None,
-) -> tuple[Model, T]:
-    """Load the weights while ``beside(config)`` runs."""
-    with _Job(folder, lazy, model_config, adapter_path) as job:
-        from mlx_lm.utils import load_config
+) -> tuple[Model | nn.Module, dict[str, Any], T]:
+    """Load the weights while ``beside(config)`` runs; give the model, its configuration and what that returned."""
+    from mlx_lm.utils import load_config
 
+    with _Job(folder, lazy, model_config, adapter_path) as job:
         # The core looks at all there is before it reads weights. Its errors are clear, and transformers, given a config
         # that asks for a billion layers, would not come back.
-        job.wait_until_checked()
-        config = _checked_config(load_config(folder), model_config, trust_remote_code, folder)
-        make = model_maker(folder, config, model_config, adapter_path)
-        result = beside(config)
-        return make(job.wait()), result
-
-
-def _checked_config(
-    config: dict[str, Any], overrides: dict[str, Any] | None, trust_remote_code: bool, folder: Path
-) -> dict[str, Any]:
-    """Apply ``model_config``, refusing code that the core does not run."""
-    if code := config.get("model_file"):
-        if not trust_remote_code:
-            raise ValueError(f"{folder} wants its own code {code!r} to be run; trust_remote_code=True would allow that")
-        raise NotImplementedError(f"model_file is not supported yet: {folder} wants its own code {code!r} to be run")
-    return {**config, **(overrides or {})}
+        try:
+            job.wait_until_checked()
+            config = load_config(folder)
+            if code := config.get("model_file"):
+                raise NotImplementedError(f"config.json: model_file: the model comes with its own code, {code!r}")
+        except (_bridge.UnknownFamilyError, NotImplementedError) as error:
+            if not fallback:
+                raise
+            reason = error
+        else:
+            config = {**config, **(model_config or {})}
+            make = model_maker(folder, config, model_config, adapter_path)
+            result = beside(config)
+            return make(job.wait()), config, result
+    options = {"lazy": lazy, "model_config": model_config, "trust_remote_code": trust_remote_code}
+    model, config = _fallback.load_model(folder, reason, 3, adapter_path=adapter_path, **options)
+    return model, config, beside(config)
 
 
 class _Job:

@@ -1,0 +1,5 @@
+"""Export to GGUF: mlx_lm's own."""
+
+from ._delegate import alias
+
+alias(__name__)

@@ -1,0 +1,5 @@
+"""Kernels of mlx_lm's models: mlx_lm's own."""
+
+from .._delegate import delegate
+
+__getattr__, __dir__ = delegate(__name__)

@@ -1,0 +1,7 @@
+"""Distilled weight quantisation: mlx_lm's own, as a module and as a command."""
+
+from .._delegate import alias, run_as
+
+if __name__ == "__main__":
+    run_as("dwq")
+alias(__name__)

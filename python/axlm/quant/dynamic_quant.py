@@ -1,0 +1,7 @@
+"""Bits by the layers' sensitivity: mlx_lm's own, as a module and as a command."""
+
+from .._delegate import alias, run_as
+
+if __name__ == "__main__":
+    run_as("dynamic_quant")
+alias(__name__)

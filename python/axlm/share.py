@@ -1,0 +1,7 @@
+"""Sharing files between machines: mlx_lm's own, as a module and as a command."""
+
+from ._delegate import alias, run_as
+
+if __name__ == "__main__":
+    run_as("share")
+alias(__name__)

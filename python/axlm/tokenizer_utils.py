@@ -1,0 +1,5 @@
+"""Tokenizers and detokenizers: mlx_lm's own."""
+
+from ._delegate import alias
+
+alias(__name__)

@@ -1,0 +1,5 @@
+"""Training adapters: mlx_lm's own."""
+
+from .._delegate import delegate
+
+__getattr__, __dir__ = delegate(__name__)

@@ -1,0 +1,7 @@
+"""Uploading to the hub: mlx_lm's own, as a module and as a command."""
+
+from ._delegate import alias, run_as
+
+if __name__ == "__main__":
+    run_as("upload")
+alias(__name__)
