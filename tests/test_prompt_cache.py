@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import axlm
 import mlx.core as mx
+import mlx_lm
 import pytest
 from axlm import NgramConfig
 from mlx_lm.generate import generate_step
@@ -286,3 +288,104 @@ def test_bad_embeddings(tiny: Tiny) -> None:
         with pytest.raises(ValueError, match="input_embeddings"):
             generated(model, [1, 2, 3, 4], 2, input_embeddings=embeddings)
     assert len(generated(model, [1, 2, 3, 4], 2)) == 2
+
+
+@NGRAM
+@pytest.mark.parametrize("left", ["closed", "forgotten"])
+def test_case_3_a_text_left_at_any_response(folder: Path, ngram: Any, left: str) -> None:
+    """Up to the last response before ``max_tokens``, of which the cache lacks nothing either."""
+    (model, tokenizer), (other, _) = ours(folder), theirs(folder)
+    ids = prompt_of(folder, "chat")
+    limit = 6
+    for stop in range(1, limit + 1):
+        mine, wanted = fresh(folder), fresh(folder)
+        texts = []
+        for stream, run_model, cache, options in (
+            (axlm.stream_generate, model, mine, {"ngram": ngram}),
+            (mlx_lm.stream_generate, other, wanted, {}),
+        ):
+            responses = stream(run_model, tokenizer, ids, max_tokens=limit, prompt_cache=cache, **options)
+            texts.append("".join(next(responses).text for _ in range(stop)))
+            if left == "closed":
+                responses.close()
+            del responses
+        assert texts[0] == texts[1]
+        check_equal(mine, wanted)
+
+
+@NGRAM
+def test_case_3_an_end_token_inside_a_block(folder: Path, ngram: Any) -> None:
+    """The cache holds the end token, as mlx_lm's does, and nothing that was drafted behind it."""
+    (model, tokenizer), (other, _) = ours(folder), theirs(folder)
+    ids = prompt_of(folder, "text")
+    end = reference(folder, ids, 24).ids[9]
+    ends = copy.deepcopy(tokenizer)
+    ends.eos_token_ids = {end}
+    mine, wanted = fresh(folder), fresh(folder)
+    found = list(axlm.stream_generate(model, ends, ids, max_tokens=24, prompt_cache=mine, ngram=ngram))
+    expect = list(mlx_lm.stream_generate(other, ends, ids, max_tokens=24, prompt_cache=wanted))
+    assert [response.token for response in found] == [response.token for response in expect]
+    assert found[-1].finish_reason == "stop" and found[-1].token == end
+    check_equal(mine, wanted)
+
+
+@NGRAM
+def test_case_10_the_same_prompt_again_gives_the_same_text(folder: Path, ngram: Any) -> None:
+    """Through a cache that holds the prompt without its last token, as chat programs keep it."""
+    model, tokenizer = ours(folder)
+    ids = prompt_of(folder, "text")
+    cache = fresh(folder)
+    list(axlm.generate_step(ids[:-1], model, max_tokens=0, prompt_cache=cache))
+    texts = []
+    for _ in range(3):
+        used = copy.deepcopy(cache)
+        texts.append(axlm.generate(model, tokenizer, ids[-1:], max_tokens=20, prompt_cache=used, ngram=ngram))
+        if mlx_cache.can_trim_prompt_cache(used):  # back to where it was; no window is passed, and nothing recurrent
+            assert mlx_cache.trim_prompt_cache(used, 21) == 21
+            cache = used
+    assert texts[0] and texts == [texts[0]] * 3
+    assert texts[0] == axlm.generate(model, tokenizer, ids, max_tokens=20, ngram=False)
+
+
+@NGRAM
+@pytest.mark.parametrize("keep", [0, 4])
+def test_case_12_a_prompt_of_three_windows_has_finite_logits(tiny: Tiny, keep: int, ngram: Any) -> None:
+    folder = tiny("qwen3-f32")
+    (model, _), (other, _) = ours(folder), theirs(folder)
+    size = 24
+    ids = (prompt_of(folder, "text") * 20)[: 3 * size]
+
+    def rotating() -> list[Any]:
+        return [mlx_cache.RotatingKVCache(max_size=size, keep=keep) for _ in other.layers]
+
+    mine, wanted = rotating(), rotating()
+    found = list(axlm.generate_step(ids, model, max_tokens=40, prompt_cache=mine, prefill_step_size=8, ngram=ngram))
+    assert all(mx.all(mx.isfinite(values)).item() for _, values in found)
+    assert [token for token, _ in found] == expected(folder, ids, 40, prompt_cache=wanted, prefill_step_size=8)
+    assert all(cache.size() == size for cache in mine)
+    check_equal(mine, wanted)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a cache each", "one cache"])
+def test_case_14_memory_stays_flat(folder: Path, kept: bool) -> None:
+    """Over a hundred short requests with prompt caches: finished, left early, or refused."""
+    model, _ = ours(folder)
+    ids = prompt_of(folder, "chat")[:12]
+    cache = fresh(folder)
+    if kept:
+        generated(model, ids, 4, prompt_cache=cache)
+    measured = []
+    for turn in range(120):
+        used = copy.deepcopy(cache) if kept else fresh(folder)
+        steps = axlm.generate_step(ids, model, max_tokens=6, prompt_cache=used, ngram=EAGER if turn % 2 else False)
+        for _ in range(turn % 7):
+            next(steps, None)
+        steps.close()
+        model(mx.array([ids[:1]]), cache=used)
+        with pytest.raises(ValueError, match="prompt_cache"):
+            generated(model, ids, 1, prompt_cache=used[:-1])
+        del steps, used
+        if turn in (19, 119):
+            gc.collect()
+            measured.append(mx.get_active_memory())
+    assert abs(measured[1] - measured[0]) < 1 << 16
