@@ -157,6 +157,31 @@ func TestEndsInsideABlock(t *testing.T) {
 	}
 }
 
+// The cache of a text that ends among drafts that were right holds none of the
+// drafts after the end, and can be continued.
+func TestACacheEndsWithItsText(t *testing.T) {
+	m := load(t, start(t, Config{}), nano(t, 6))
+	text := prompt(6, 9)
+	plain := ids(generate(t, m, text, Options{MaxTokens: 20}))
+	truth := append(slices.Clone(text), plain...)
+	more := prompt(8, 3)
+	for i, token := range plain[:12] {
+		if slices.Index(plain, token) < i {
+			continue
+		}
+		c := emptyCache(t, m)
+		o := Options{MaxTokens: 20, EndTokens: []int32{token}, Cache: c, Speculation: forced(8)}
+		o.Proposers = []ngram.Proposer{&oracle{truth: truth, depth: 8, right: 8}}
+		equal(t, fmt.Sprintf("up to token %d", i), ids(generate(t, m, text, o)), plain[:i+1])
+		whole := slices.Concat(text, plain[:i+1], more)
+		want := ids(generate(t, m, whole, Options{MaxTokens: 6}))
+		equal(t, fmt.Sprintf("continued after token %d", i), ids(generate(t, m, more, Options{MaxTokens: 6, Cache: c})), want)
+		if held := taken(t, c)[0].Offset; held != len(whole)+6 {
+			t.Errorf("ended by token %d, continued: the cache holds %d tokens, want %d", i, held, len(whole)+6)
+		}
+	}
+}
+
 // Case 3: wherever the reader stops, the cache holds prompt and tokens read.
 func TestSettleAfterAnyToken(t *testing.T) {
 	m := load(t, start(t, Config{}), nano(t, 7))

@@ -132,7 +132,12 @@ func (e *Engine) decode(r *Request) error {
 		seconds = 0
 	}
 	accepted := p.accepted(ids)
-	if err := e.commit(r, p, accepted); err != nil {
+	tokens, ended := r.emit(p, ids[:accepted+1])
+	// Where the text ends among its drafts, the cache does without the others.
+	if err := e.commit(r, p, len(tokens)-1); err != nil {
+		for _, t := range tokens {
+			t.Free()
+		}
 		return err
 	}
 	r.filled.Store(int64(r.total))
@@ -142,7 +147,6 @@ func (e *Engine) decode(r *Request) error {
 			return err
 		}
 	}
-	tokens, ended := r.emit(p, ids[:accepted+1])
 	r.learn(p, accepted, seconds)
 	e.planner.Want(r.id, false)
 	r.deliver(tokens, ended)
