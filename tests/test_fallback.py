@@ -171,6 +171,16 @@ def test_responses_are_ours(pair: tuple[Any, Any, Any]) -> None:
     assert axlm.generate(model, tokenizer, PROMPT, max_tokens=12) == "".join(response.text for response in got)
 
 
+def test_batches_are_those_of_mlx_lm(pair: tuple[Any, Any, Any]) -> None:
+    model, tokenizer, theirs = pair
+    prompts = [tokenizer.encode(text) for text in (PROMPT, "def main():")]
+    options = {"max_tokens": [9, 5], "return_token_ids": True}
+    got = axlm.batch_generate(model, tokenizer, prompts, **options)
+    expected = mlx_lm.batch_generate(theirs, tokenizer, prompts, **options)
+    assert (got.texts, got.token_ids) == (expected.texts, expected.token_ids)
+    assert type(got).__module__.startswith("axlm")
+
+
 def test_seeded_samples_are_those_of_mlx_lm(pair: tuple[Any, Any, Any]) -> None:
     model, tokenizer, theirs = pair
     results = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._delegate import delegate, run_as
 from .cli_options import json_object
+from .generate import batch_generate
 from .sample_utils import make_sampler
 from .utils import load
 
@@ -27,13 +28,6 @@ def __getattr__(name: str) -> Any:
         globals()[name] = _model_class()
         return globals()[name]
     return _delegated(name)
-
-
-def batch_generate(*arguments: Any, **options: Any) -> Any:
-    """See :func:`axlm.batch_generate`."""
-    from .generate import batch_generate
-
-    return batch_generate(*arguments, **options)
 
 
 def _theirs() -> Any:
