@@ -106,7 +106,11 @@ func build(t *testing.T, s *mlxc.Scope, dir string) (Model, error) {
 	}
 	s.Reset()
 	defer s.Close()
-	st := nn.NewStore(f, arrays, s)
+	manifest, err := weights.BuildManifest(f)
+	if err != nil {
+		return nil, err
+	}
+	st := nn.NewStore(f, manifest, arrays, s)
 	t.Cleanup(st.Free)
 	m, err := Build(f, st)
 	if err == nil {
