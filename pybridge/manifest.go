@@ -23,7 +23,7 @@ func Manifest(path string, write bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := e.CheckTensors(folder); err != nil {
+		if err := e.CheckTensors(folder, manifest); err != nil {
 			return "", err
 		}
 		written := write && note != ""

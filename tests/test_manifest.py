@@ -16,7 +16,16 @@ from fixtures import altered
 from safetensors import safe_open
 
 Tiny = Callable[[str], Path]
-NAMES = ["qwen3-q4", "llama-f32", "qwen3_5-f32", "gemma4-f32"]
+NAMES = [
+    "qwen3-q4",
+    "llama-f32",
+    "qwen3_5-f32",
+    "gemma4-f32",
+    "qwen2-f32",
+    "qwen3_moe-experts4",
+    "gemma3-q4",
+    "gemma4-all-f32",
+]
 
 
 @pytest.fixture

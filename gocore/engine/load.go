@@ -137,12 +137,12 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 }
 
 // CheckTensors tells whether the folder's tensors are those that its family
-// asks for, by name, shape and dtype. It reads no weights.
-func (e *Engine) CheckTensors(folder *weights.Folder) error {
+// asks for, by role, shape and dtype. It reads no weights.
+func (e *Engine) CheckTensors(folder *weights.Folder, manifest *weights.Manifest) error {
 	if err := models.Check(folder); err != nil {
 		return err
 	}
-	m := &Model{Folder: folder, engine: e}
+	m := &Model{Folder: folder, engine: e, manifest: manifest}
 	return e.do(func() error {
 		err := m.assemble(nil)
 		if err == nil {
@@ -162,7 +162,7 @@ func (m *Model) assemble(adapter *weights.Adapter) error {
 	s := m.engine.scope
 	s.Reset()
 	defer s.Close()
-	st := nn.NewStore(m.Folder, arrays, s)
+	st := nn.NewStore(m.Folder, m.manifest, arrays, s)
 	if adapter != nil {
 		err = m.engine.adapt(st, adapter)
 	}

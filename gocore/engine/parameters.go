@@ -90,8 +90,12 @@ func (m *Model) cast(to mlxc.DType, from []mlxc.DType) (models.Model, *nn.Store,
 		table[name] = weights.Tensor{Name: name, Source: name, DType: fileTypes[a.DType()], Shape: a.Shape()}
 	}
 	folder := m.Folder.WithTensors(table)
-	store := nn.NewStore(folder, arrays, s)
-	var err error
+	manifest, err := weights.BuildManifest(folder)
+	if err != nil {
+		freeAll(arrays)
+		return nil, nil, err
+	}
+	store := nn.NewStore(folder, manifest, arrays, s)
 	if adapter, beside := m.store.Adapter(); adapter != nil {
 		err = store.Adapt(adapter, recast(beside))
 	}
@@ -110,6 +114,12 @@ func (m *Model) cast(to mlxc.DType, from []mlxc.DType) (models.Model, *nn.Store,
 		return nil, nil, err
 	}
 	return built, store, nil
+}
+
+func freeAll(arrays map[string]mlxc.Array) {
+	for _, a := range arrays {
+		a.Free()
+	}
 }
 
 // fileTypes are the types of weights, as safetensors files name them.

@@ -3,6 +3,7 @@ package models
 import (
 	"axlm/gocore/kvcache"
 	"axlm/gocore/nn"
+	"axlm/gocore/weights"
 	"axlm/mlxc"
 )
 
@@ -63,6 +64,16 @@ func (m *decoder) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcac
 		}
 	}
 	return headLogits(s, h, rows, m.norm, m.embed, m.head)
+}
+
+// newHead is the output head; nil when the embedding serves, and then a head
+// that the folder has all the same is ignored.
+func newHead(whole nn.Layer, hidden, vocab int, tied bool) *nn.Linear {
+	if !tied {
+		return whole.Linear(weights.LMHead, hidden, vocab, false)
+	}
+	whole.Ignore(weights.LMHead)
+	return nil
 }
 
 // headLogits are the output head's for the last rows positions of h [B, L, dim]; the

@@ -113,7 +113,11 @@ func buildStored(t *testing.T, s *mlxc.Scope, dir string) (Model, *nn.Store, err
 	}
 	s.Reset()
 	defer s.Close()
-	st := nn.NewStore(f, arrays, s)
+	manifest, err := weights.BuildManifest(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := nn.NewStore(f, manifest, arrays, s)
 	t.Cleanup(st.Free)
 	m, err := Build(f, st)
 	if err == nil {

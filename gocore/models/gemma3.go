@@ -1,9 +1,7 @@
 package models
 
 import (
-	"fmt"
 	"math"
-	"strings"
 
 	"axlm/gocore/kvcache"
 	"axlm/gocore/nn"
@@ -37,57 +35,47 @@ func newGemma3(f *weights.Folder, st *nn.Store) (Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, prefix := f.Config.Reader(), ""
+	c := f.Config.Reader()
 	if d.Family == "gemma3" {
-		c, prefix = c.Map("text_config"), "language_model."
-		st.Ignore(func(name string) bool {
-			return strings.HasPrefix(name, "vision_tower.") || strings.HasPrefix(name, "multi_modal_projector.")
-		})
+		c = c.Map("text_config")
 	}
 	scale := float32(math.Pow(c.FloatOr("query_pre_attn_scalar", 256), -0.5))
 	ropes := gemma3Ropes(st, d, c)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	size, at := d.Dimensions, prefix+"model."
+	size, whole := d.Dimensions, st.Layer(weights.NoLayer)
 	m := &gemma3{
-		embed: st.Embedding(at+"embed_tokens", size.Vocab, size.Hidden),
+		embed: whole.Embedding(weights.EmbedTokens, size.Vocab, size.Hidden),
 		scale: float32(math.Sqrt(float64(size.Hidden))), windows: windows(d),
-		norm: st.RMSNormFromOne(at+"norm", size.Hidden, size.NormEps),
-		head: newHead(st, prefix, d),
+		norm: whole.RMSNormFromOne(weights.FinalNorm, size.Hidden, size.NormEps),
+		head: newHead(whole, size.Hidden, size.Vocab, d.TiedEmbeddings),
 	}
 	geglu := st.FuseGate(nn.GeGLU)
 	attend := st.Attender(size.HeadDim)
 	for i := 0; i < size.Layers && st.Err() == nil; i++ {
-		l := newGemma3Layer(st, fmt.Sprintf("%slayers.%d.", at, i), size)
-		l.attention.RoPE, l.attention.Scale, l.mlp.Act = ropes[d.LayerTypes[i]], scale, geglu
+		l := newGemma3Layer(st.Layer(i), size, geglu)
+		l.attention.RoPE, l.attention.Scale = ropes[d.LayerTypes[i]], scale
 		l.attention.Attend = attend
 		m.layers = append(m.layers, l)
 	}
 	return m, st.Err()
 }
 
-// newGemma3Layer makes the layer whose weights begin with at.
-func newGemma3Layer(st *nn.Store, at string, d weights.Dimensions) gemma3Layer {
-	norm := func(name string) *nn.RMSNorm { return st.RMSNormFromOne(at+name, d.Hidden, d.NormEps) }
-	linear := func(name string, in, out int) *nn.Linear { return st.Linear(at+name, in, out, false) }
+func newGemma3Layer(at nn.Layer, d weights.Dimensions, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) gemma3Layer {
+	norm := func(role weights.Role, dim int) *nn.RMSNorm { return at.RMSNormFromOne(role, dim, d.NormEps) }
 	return gemma3Layer{
-		inputNorm: norm("input_layernorm"), attentionNorm: norm("post_attention_layernorm"),
-		mlpInputNorm: norm("pre_feedforward_layernorm"), mlpNorm: norm("post_feedforward_layernorm"),
+		inputNorm: norm(weights.InputNorm, d.Hidden), attentionNorm: norm(weights.PostAttnNorm, d.Hidden),
+		mlpInputNorm: norm(weights.PreMLPNorm, d.Hidden), mlpNorm: norm(weights.PostMLPNorm, d.Hidden),
 		attention: &nn.SelfAttention{
-			Q:     linear("self_attn.q_proj", d.Hidden, d.Heads*d.HeadDim),
-			K:     linear("self_attn.k_proj", d.Hidden, d.KVHeads*d.HeadDim),
-			V:     linear("self_attn.v_proj", d.Hidden, d.KVHeads*d.HeadDim),
-			O:     linear("self_attn.o_proj", d.Heads*d.HeadDim, d.Hidden),
-			QNorm: st.RMSNormFromOne(at+"self_attn.q_norm", d.HeadDim, d.NormEps),
-			KNorm: st.RMSNormFromOne(at+"self_attn.k_norm", d.HeadDim, d.NormEps),
+			Q:     at.Linear(weights.AttnQ, d.Hidden, d.Heads*d.HeadDim, false),
+			K:     at.Linear(weights.AttnK, d.Hidden, d.KVHeads*d.HeadDim, false),
+			V:     at.Linear(weights.AttnV, d.Hidden, d.KVHeads*d.HeadDim, false),
+			O:     at.Linear(weights.AttnO, d.Heads*d.HeadDim, d.Hidden, false),
+			QNorm: norm(weights.AttnQNorm, d.HeadDim), KNorm: norm(weights.AttnKNorm, d.HeadDim),
 			Heads: d.Heads, KVHeads: d.KVHeads,
 		},
-		mlp: &nn.GatedMLP{
-			Gate: linear("mlp.gate_proj", d.Hidden, d.Intermediate),
-			Up:   linear("mlp.up_proj", d.Hidden, d.Intermediate),
-			Down: linear("mlp.down_proj", d.Intermediate, d.Hidden),
-		},
+		mlp: at.GatedMLP(d.Hidden, d.Intermediate, false, act),
 	}
 }
 

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"fmt"
 	"math"
 
 	"axlm/gocore/errs"
@@ -41,7 +40,6 @@ type perLayerInputs struct {
 type gemma4Parts struct {
 	st     *nn.Store
 	d      *weights.Description
-	at     string              // prefix of the text model's weights
 	ropes  map[string]*nn.RoPE // by kind of layer
 	attend *nn.Attender
 	wide   bool // layers that share keys and values have twice the inner size
@@ -56,15 +54,12 @@ func newGemma4(f *weights.Folder, st *nn.Store) (Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, prefix := f.Config.Reader(), ""
+	c := f.Config.Reader()
 	if d.Family == "gemma4" {
-		c, prefix = c.Map("text_config"), "language_model."
-	}
-	if err := f.Rename(gemma4Names(d)); err != nil {
-		return nil, err
+		c = c.Map("text_config")
 	}
 	p := gemma4Parts{
-		st: st, d: d, at: prefix + "model.", wide: c.BoolOr("use_double_wide_mlp", true),
+		st: st, d: d, wide: c.BoolOr("use_double_wide_mlp", true),
 		geglu: st.FuseGate(nn.GeGLU), values: &nn.RMSNorm{Eps: float32(d.Dimensions.NormEps)},
 	}
 	p.ropes = gemma4Ropes(st, d, c)
@@ -75,40 +70,25 @@ func newGemma4(f *weights.Folder, st *nn.Store) (Model, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
+	whole := st.Layer(weights.NoLayer)
 	m := &gemma4{
-		embed: st.Embedding(p.at+"embed_tokens", d.Dimensions.Vocab, d.Dimensions.Hidden),
+		embed: whole.Embedding(weights.EmbedTokens, d.Dimensions.Vocab, d.Dimensions.Hidden),
 		scale: float32(math.Sqrt(float64(d.Dimensions.Hidden))),
-		norm:  st.RMSNorm(p.at+"norm", d.Dimensions.Hidden, d.Dimensions.NormEps),
+		norm:  whole.RMSNorm(weights.FinalNorm, d.Dimensions.Hidden, d.Dimensions.NormEps),
 	}
 	if d.Dimensions.PerLayer > 0 {
-		m.perLayer = p.perLayerInputs()
+		m.perLayer = newPerLayerInputs(whole, d.Dimensions)
 	}
-	own := d.Dimensions.Layers
-	if d.KVSharing != nil {
-		own -= d.KVSharing.SharedLayers
-	}
+	own := d.OwnKeyValues()
 	m.windows = windows(d)[:own]
 	for i := 0; i < d.Dimensions.Layers && st.Err() == nil; i++ {
 		m.layers = append(m.layers, p.layer(i, own))
 	}
-	m.head = newHead(st, prefix, d)
+	m.head = newHead(whole, d.Dimensions.Hidden, d.Dimensions.Vocab, d.TiedEmbeddings)
 	if limit := d.Dimensions.FinalSoftcap; limit != 0 {
 		m.cap = st.Fuse(func(s *mlxc.Scope, in ...mlxc.Array) mlxc.Array { return nn.SoftCap(s, in[0], float32(limit)) })
 	}
 	return m, st.Err()
-}
-
-// newHead is the output head; nil when the embedding serves, and then a head
-// that the folder has all the same is ignored.
-func newHead(st *nn.Store, prefix string, d *weights.Description) *nn.Linear {
-	if !d.TiedEmbeddings {
-		return st.Linear(prefix+"lm_head", d.Dimensions.Hidden, d.Dimensions.Vocab, false)
-	}
-	st.Ignore(func(name string) bool {
-		path, _ := weights.SplitName(name)
-		return path == prefix+"lm_head"
-	})
-	return nil
 }
 
 // gemma4Ropes makes the rotary embedding of each kind of layer. Without
@@ -138,58 +118,46 @@ func quarterRotation() *weights.Config {
 	return c
 }
 
-func (p *gemma4Parts) perLayerInputs() *perLayerInputs {
-	d := p.d.Dimensions
+func newPerLayerInputs(whole nn.Layer, d weights.Dimensions) *perLayerInputs {
 	return &perLayerInputs{
-		embed:      p.st.Embedding(p.at+"embed_tokens_per_layer", d.PerLayerVocab, d.Layers*d.PerLayer),
-		projection: p.st.Linear(p.at+"per_layer_model_projection", d.Hidden, d.Layers*d.PerLayer, false),
-		norm:       p.st.RMSNorm(p.at+"per_layer_projection_norm", d.PerLayer, d.NormEps),
+		embed:      whole.Embedding(weights.PerLayerEmbedTokens, d.PerLayerVocab, d.Layers*d.PerLayer),
+		projection: whole.Linear(weights.PerLayerModelProject, d.Hidden, d.Layers*d.PerLayer, false),
+		norm:       whole.RMSNorm(weights.PerLayerProjectionNorm, d.PerLayer, d.NormEps),
 		layers:     d.Layers, size: d.PerLayer, hidden: d.Hidden,
 	}
 }
 
 // layer builds layer i, of which the first own have keys and values.
 func (p *gemma4Parts) layer(i, own int) gemma4Layer {
-	st, d := p.st, p.d.Dimensions
-	at := fmt.Sprintf("%slayers.%d.", p.at, i)
-	norm := func(name string) *nn.RMSNorm { return st.RMSNorm(at+name, d.Hidden, d.NormEps) }
+	at, d := p.st.Layer(i), p.d.Dimensions
+	norm := func(role weights.Role) *nn.RMSNorm { return at.RMSNorm(role, d.Hidden, d.NormEps) }
 	inner := d.Intermediate
 	if p.wide && i >= own && own > 0 {
 		inner *= 2
 	}
 	l := gemma4Layer{
-		attention: p.attention(at+"self_attn.", i, own),
-		mlp:       p.mlp(at+"mlp.", inner),
-		inputNorm: norm("input_layernorm"), attentionNorm: norm("post_attention_layernorm"),
-		mlpInputNorm: norm("pre_feedforward_layernorm"), mlpNorm: norm("post_feedforward_layernorm"),
-		scalar: st.Tensor(at+"layer_scalar", 1),
+		attention: p.attention(at, i, own),
+		mlp:       at.GatedMLP(d.Hidden, inner, false, p.geglu),
+		inputNorm: norm(weights.InputNorm), attentionNorm: norm(weights.PostAttnNorm),
+		mlpInputNorm: norm(weights.PreMLPNorm), mlpNorm: norm(weights.PostMLPNorm),
+		scalar: at.Tensor(weights.LayerScalar, 1),
 	}
 	if p.d.MoE != nil {
 		l.experts = p.experts(at)
-		l.denseNorm = norm("post_feedforward_layernorm_1")
-		l.expertsInputNorm, l.expertsNorm = norm("pre_feedforward_layernorm_2"), norm("post_feedforward_layernorm_2")
+		l.denseNorm = norm(weights.PostDenseNorm)
+		l.expertsInputNorm, l.expertsNorm = norm(weights.PreExpertsNorm), norm(weights.PostExpertsNorm)
 	}
 	if d.PerLayer > 0 {
-		l.gate = st.Linear(at+"per_layer_input_gate", d.Hidden, d.PerLayer, false)
-		l.projection = st.Linear(at+"per_layer_projection", d.PerLayer, d.Hidden, false)
-		l.projectionNorm = norm("post_per_layer_input_norm")
+		l.gate = at.Linear(weights.PerLayerGate, d.Hidden, d.PerLayer, false)
+		l.projection = at.Linear(weights.PerLayerProjection, d.PerLayer, d.Hidden, false)
+		l.projectionNorm = norm(weights.PerLayerNorm)
 		l.geglu = p.geglu
 	}
 	return l
 }
 
-func (p *gemma4Parts) mlp(at string, inner int) *nn.GatedMLP {
-	hidden := p.d.Dimensions.Hidden
-	return &nn.GatedMLP{
-		Gate: p.st.Linear(at+"gate_proj", hidden, inner, false),
-		Up:   p.st.Linear(at+"up_proj", hidden, inner, false),
-		Down: p.st.Linear(at+"down_proj", inner, hidden, false),
-		Act:  p.geglu,
-	}
-}
-
-func (p *gemma4Parts) attention(at string, i, own int) gemma4Attention {
-	st, d := p.st, p.d.Dimensions
+func (p *gemma4Parts) attention(at nn.Layer, i, own int) gemma4Attention {
+	d := p.d.Dimensions
 	kind := p.d.LayerTypes[i]
 	size, kvHeads := d.HeadDim, d.KVHeads
 	if kind == weights.FullAttention {
@@ -202,18 +170,18 @@ func (p *gemma4Parts) attention(at string, i, own int) gemma4Attention {
 	}
 	a := gemma4Attention{
 		heads: d.Heads, kvHeads: kvHeads, source: i, rope: p.ropes[kind], attend: p.attend,
-		q:     st.Linear(at+"q_proj", d.Hidden, d.Heads*size, false),
-		o:     st.Linear(at+"o_proj", d.Heads*size, d.Hidden, false),
-		qNorm: st.RMSNorm(at+"q_norm", size, d.NormEps),
+		q:     at.Linear(weights.AttnQ, d.Hidden, d.Heads*size, false),
+		o:     at.Linear(weights.AttnO, d.Heads*size, d.Hidden, false),
+		qNorm: at.RMSNorm(weights.AttnQNorm, size, d.NormEps),
 	}
 	if i >= own {
 		a.source = p.d.KVSharing.Sources[i]
 		return a
 	}
-	a.k = st.Linear(at+"k_proj", d.Hidden, kvHeads*size, false)
-	a.kNorm, a.vNorm = st.RMSNorm(at+"k_norm", size, d.NormEps), p.values
+	a.k = at.Linear(weights.AttnK, d.Hidden, kvHeads*size, false)
+	a.kNorm, a.vNorm = at.RMSNorm(weights.AttnKNorm, size, d.NormEps), p.values
 	if !d.KeyIsValue || kind != weights.FullAttention {
-		a.v = st.Linear(at+"v_proj", d.Hidden, kvHeads*size, false)
+		a.v = at.Linear(weights.AttnV, d.Hidden, kvHeads*size, false)
 	}
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"axlm/gocore/nn"
+	"axlm/gocore/weights"
 	"axlm/mlxc"
 )
 
@@ -18,28 +19,21 @@ type gemma4Experts struct {
 	glu      *nn.SwitchGLU
 }
 
-// experts builds those of the layer whose weights begin with at.
-func (p *gemma4Parts) experts(at string) *gemma4Experts {
-	st, d, moe := p.st, p.d.Dimensions, p.d.MoE
-	e := &gemma4Experts{
-		norm:     &nn.RMSNorm{Weight: p.routerScale(at + "router.scale"), Eps: float32(d.NormEps)},
-		router:   st.Linear(at+"router.proj", d.Hidden, moe.Experts, false),
+func (p *gemma4Parts) experts(at nn.Layer) *gemma4Experts {
+	d, moe := p.d.Dimensions, p.d.MoE
+	return &gemma4Experts{
+		norm:     &nn.RMSNorm{Weight: p.routerScale(at), Eps: float32(d.NormEps)},
+		router:   at.Linear(weights.Router, d.Hidden, moe.Experts, false),
 		perToken: moe.PerToken,
-		scales:   st.Tensor(at+"router.per_expert_scale", moe.Experts),
+		scales:   at.Tensor(weights.RouterExpertScale, moe.Experts),
+		glu:      at.SwitchGLU(moe.Experts, d.Hidden, moe.Intermediate, p.geglu),
 	}
-	// Published checkpoints hold gate and up in one tensor.
-	if joined := at + "experts.gate_up_proj"; st.Has(joined) {
-		e.glu = st.JoinedSwitchGLU(at+"experts.switch_glu.", joined, at+"experts.switch_glu.down_proj.weight", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
-	} else {
-		e.glu = st.SwitchGLU(at+"experts.switch_glu.", moe.Experts, d.Hidden, moe.Intermediate, p.geglu)
-	}
-	return e
 }
 
 // routerScale is the weight of the router's norm: its scale over √hidden.
-func (p *gemma4Parts) routerScale(name string) mlxc.Array {
+func (p *gemma4Parts) routerScale(at nn.Layer) mlxc.Array {
 	hidden := p.d.Dimensions.Hidden
-	scale := p.st.Tensor(name, hidden)
+	scale := at.Tensor(weights.RouterScale, hidden)
 	if p.st.Err() != nil {
 		return mlxc.Array{}
 	}
@@ -56,7 +50,7 @@ func (e *gemma4Experts) forward(s *mlxc.Scope, h, x mlxc.Array) mlxc.Array {
 	}
 	b, l, n := order.Dim(0), order.Dim(1), order.Dim(2)
 	chosen := s.Slice(order, []int{0, 0, n - e.perToken}, []int{b, l, n})
-	weights := s.Softmax(s.TakeAlongAxis(scores, chosen, -1), -1, false)
-	weights = s.Multiply(weights, s.Take(e.scales, chosen, 0))
-	return nn.WeighExperts(s, e.glu.Forward(s, x, chosen), weights)
+	shares := s.Softmax(s.TakeAlongAxis(scores, chosen, -1), -1, false)
+	shares = s.Multiply(shares, s.Take(e.scales, chosen, 0))
+	return nn.WeighExperts(s, e.glu.Forward(s, x, chosen), shares)
 }

@@ -1,14 +1,11 @@
 package models
 
 import (
-	"fmt"
 	"math"
-	"strings"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
-	"axlm/mlxc"
 )
 
 // newLlama builds the llama family: rotary grouped-query attention and SwiGLU,
@@ -64,57 +61,42 @@ type layout struct {
 	attentionBias, outputBias, mlpBias bool // biases of q, k and v; of o; of the MLP
 	qkNorm                             bool
 	tied                               bool
-	// mlp makes the feed-forward of a layer whose weights begin with at; nil
-	// for a gated MLP in each.
-	mlp func(layer int, at string) feedForward
+	// mlp makes the feed-forward of layer i; nil for a gated MLP in each.
+	mlp func(i int, at nn.Layer) feedForward
 }
 
-// newDecoder makes the stack from weights named as llama and qwen name them.
+// newDecoder makes the stack.
 func newDecoder(st *nn.Store, d dims, rope nn.RoPEConfig, l layout) (*decoder, error) {
+	whole := st.Layer(weights.NoLayer)
 	m := &decoder{
-		embed: st.Embedding("model.embed_tokens", d.vocab, d.hidden),
-		norm:  st.RMSNorm("model.norm", d.hidden, d.eps),
+		embed: whole.Embedding(weights.EmbedTokens, d.vocab, d.hidden),
+		norm:  whole.RMSNorm(weights.FinalNorm, d.hidden, d.eps),
 	}
 	rotary, mlp := st.RoPE(rope), l.mlp
 	if mlp == nil {
 		act := st.FuseGate(nn.SwiGLU)
-		mlp = func(_ int, at string) feedForward { return gatedMLP(st, at+"mlp.", d.hidden, d.inner, l.mlpBias, act) }
+		mlp = func(_ int, at nn.Layer) feedForward { return at.GatedMLP(d.hidden, d.inner, l.mlpBias, act) }
 	}
 	for i := 0; i < d.layers && st.Err() == nil; i++ {
-		at := fmt.Sprintf("model.layers.%d.", i)
+		at := st.Layer(i)
 		a := &nn.SelfAttention{
-			Q:    st.Linear(at+"self_attn.q_proj", d.hidden, d.heads*d.headDim, l.attentionBias),
-			K:    st.Linear(at+"self_attn.k_proj", d.hidden, d.kvHeads*d.headDim, l.attentionBias),
-			V:    st.Linear(at+"self_attn.v_proj", d.hidden, d.kvHeads*d.headDim, l.attentionBias),
-			O:    st.Linear(at+"self_attn.o_proj", d.heads*d.headDim, d.hidden, l.outputBias),
+			Q:    at.Linear(weights.AttnQ, d.hidden, d.heads*d.headDim, l.attentionBias),
+			K:    at.Linear(weights.AttnK, d.hidden, d.kvHeads*d.headDim, l.attentionBias),
+			V:    at.Linear(weights.AttnV, d.hidden, d.kvHeads*d.headDim, l.attentionBias),
+			O:    at.Linear(weights.AttnO, d.heads*d.headDim, d.hidden, l.outputBias),
 			RoPE: rotary, Heads: d.heads, KVHeads: d.kvHeads, Scale: float32(1 / math.Sqrt(float64(d.headDim))),
 		}
 		if l.qkNorm {
-			a.QNorm = st.RMSNorm(at+"self_attn.q_norm", d.headDim, d.eps)
-			a.KNorm = st.RMSNorm(at+"self_attn.k_norm", d.headDim, d.eps)
+			a.QNorm = at.RMSNorm(weights.AttnQNorm, d.headDim, d.eps)
+			a.KNorm = at.RMSNorm(weights.AttnKNorm, d.headDim, d.eps)
 		}
 		m.blocks = append(m.blocks, block{
-			inputNorm: st.RMSNorm(at+"input_layernorm", d.hidden, d.eps),
-			postNorm:  st.RMSNorm(at+"post_attention_layernorm", d.hidden, d.eps),
+			inputNorm: at.RMSNorm(weights.InputNorm, d.hidden, d.eps),
+			postNorm:  at.RMSNorm(weights.PostAttnNorm, d.hidden, d.eps),
 			attention: a,
 			mlp:       mlp(i, at),
 		})
 	}
-	if l.tied {
-		st.Ignore(func(name string) bool { return strings.HasPrefix(name, "lm_head.") })
-	} else {
-		m.head = st.Linear("lm_head", d.hidden, d.vocab, false)
-	}
-	st.Ignore(isRotaryFrequency)
+	m.head = newHead(whole, d.hidden, d.vocab, l.tied)
 	return m, st.Err()
-}
-
-// gatedMLP makes the MLP at path, an object with a trailing dot.
-func gatedMLP(st *nn.Store, path string, hidden, inner int, bias bool, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *nn.GatedMLP {
-	return &nn.GatedMLP{
-		Gate: st.Linear(path+"gate_proj", hidden, inner, bias),
-		Up:   st.Linear(path+"up_proj", hidden, inner, bias),
-		Down: st.Linear(path+"down_proj", inner, hidden, bias),
-		Act:  act,
-	}
 }

@@ -1,5 +1,6 @@
-// Package models holds one file a family: its config, its weights' names, its
-// forward pass. Names of config keys and weights are the checkpoints' own.
+// Package models holds one file a family: its config, which weights it takes,
+// its forward pass. Names of config keys are the checkpoints' own; weights are
+// asked for by role.
 package models
 
 import (
@@ -78,6 +79,9 @@ func Check(f *weights.Folder) error {
 // Build makes the folder's model from the store's arrays.
 func Build(f *weights.Folder, st *nn.Store) (Model, error) {
 	if err := Check(f); err != nil {
+		return nil, err
+	}
+	if err := st.Err(); err != nil {
 		return nil, err
 	}
 	return families[weights.Family(f.ModelType)](f, st)

@@ -1,8 +1,6 @@
 package models
 
 import (
-	"strings"
-
 	"axlm/gocore/nn"
 	"axlm/gocore/weights"
 )
@@ -35,10 +33,4 @@ func newQwen3(f *weights.Folder, st *nn.Store) (Model, error) {
 		return nil, err
 	}
 	return newDecoder(st, d, rope, layout{qkNorm: true, tied: tied})
-}
-
-// isRotaryFrequency tells tensors that some converters leave behind: RoPE
-// computes its own frequencies.
-func isRotaryFrequency(name string) bool {
-	return strings.Contains(name, "self_attn.rotary_emb.inv_freq")
 }

@@ -1,9 +1,7 @@
 package models
 
 import (
-	"fmt"
 	"math"
-	"strings"
 
 	"axlm/gocore/kvcache"
 	"axlm/gocore/nn"
@@ -39,14 +37,11 @@ func newQwen35(f *weights.Folder, st *nn.Store) (Model, error) {
 	if c.Has("text_config") {
 		c = c.Map("text_config")
 	}
-	if err := f.Rename(qwen35Name); err != nil {
-		return nil, err
-	}
 	p := qwen35Parts{st: st, d: d, bias: c.BoolOr("attention_bias", false), act: st.FuseGate(nn.SwiGLU)}
 	if c.Err() != nil {
 		return nil, c.Err()
 	}
-	p.published = p.isPublished(f)
+	p.published = p.isPublished()
 	p.rope, p.attend = qwen35Rope(st, d, c), st.Attender(d.Dimensions.HeadDim)
 	if l := d.LinearAttention; l != nil {
 		p.delta = st.DeltaParts(nn.DeltaDims{
@@ -54,31 +49,16 @@ func newQwen35(f *weights.Folder, st *nn.Store) (Model, error) {
 		})
 	}
 	p.gate = st.FuseGate(nn.SigmoidGate)
+	whole := st.Layer(weights.NoLayer)
 	m := &qwen35{
-		embed: st.Embedding(qwen35Prefix+"model.embed_tokens", d.Dimensions.Vocab, d.Dimensions.Hidden),
-		norm:  p.norm(qwen35Prefix+"model.norm", d.Dimensions.Hidden),
+		embed: whole.Embedding(weights.EmbedTokens, d.Dimensions.Vocab, d.Dimensions.Hidden),
+		norm:  p.norm(whole, weights.FinalNorm, d.Dimensions.Hidden),
 	}
 	for i := 0; i < d.Dimensions.Layers && st.Err() == nil; i++ {
 		m.blocks = append(m.blocks, p.block(i))
 	}
-	m.head = newHead(st, qwen35Prefix, d)
+	m.head = newHead(whole, d.Dimensions.Hidden, d.Dimensions.Vocab, d.TiedEmbeddings)
 	return m, st.Err()
-}
-
-const qwen35Prefix = "language_model."
-
-// qwen35Name maps a tensor's name as published to mlx_lm's, and drops what the
-// text model has no use for: the vision tower and the draft head.
-func qwen35Name(name string) (string, bool) {
-	switch {
-	case strings.HasPrefix(name, "vision_tower"), strings.HasPrefix(name, "model.visual"), strings.Contains(name, "mtp."):
-		return "", false
-	case strings.HasPrefix(name, "model.language_model"):
-		return strings.Replace(name, "model.language_model", qwen35Prefix+"model", 1), true
-	case strings.HasPrefix(name, qwen35Prefix):
-		return name, true
-	}
-	return qwen35Prefix + name, true
 }
 
 // qwen35Rope is the rotary embedding of the full attention layers; nil where
@@ -110,51 +90,50 @@ type qwen35Parts struct {
 
 // isPublished tells a checkpoint as published by its convolutions, as mlx_lm
 // does; then its norms are stored as differences from 1.
-func (p *qwen35Parts) isPublished(f *weights.Folder) bool {
-	for name := range f.Tensors {
-		if strings.Contains(name, "conv1d.weight") && p.st.PublishedDepthwise(name) {
+func (p *qwen35Parts) isPublished() bool {
+	for i := range p.d.LayerTypes {
+		if p.st.Layer(i).PublishedDepthwise(weights.LinearAttnConv) {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *qwen35Parts) norm(path string, dim int) *nn.RMSNorm {
+func (p *qwen35Parts) norm(at nn.Layer, role weights.Role, dim int) *nn.RMSNorm {
 	if p.published {
-		return p.st.RMSNormPublished(path, dim, p.d.Dimensions.NormEps)
+		return at.RMSNormPublished(role, dim, p.d.Dimensions.NormEps)
 	}
-	return p.st.RMSNorm(path, dim, p.d.Dimensions.NormEps)
+	return at.RMSNorm(role, dim, p.d.Dimensions.NormEps)
 }
 
-func (p *qwen35Parts) block(layer int) qwen35Block {
-	st, size := p.st, p.d.Dimensions
-	at := fmt.Sprintf("%smodel.layers.%d.", qwen35Prefix, layer)
+func (p *qwen35Parts) block(i int) qwen35Block {
+	at, size := p.st.Layer(i), p.d.Dimensions
 	b := qwen35Block{
-		inputNorm: p.norm(at+"input_layernorm", size.Hidden),
-		postNorm:  p.norm(at+"post_attention_layernorm", size.Hidden),
+		inputNorm: p.norm(at, weights.InputNorm, size.Hidden),
+		postNorm:  p.norm(at, weights.PostAttnNorm, size.Hidden),
 	}
-	if p.d.LayerTypes[layer] == weights.FullAttention {
-		b.attention = p.attention(at + "self_attn.")
+	if p.d.LayerTypes[i] == weights.FullAttention {
+		b.attention = p.attention(at)
 	} else {
-		b.linear = st.GatedDeltaNet(at+"linear_attn.", size.Hidden, size.NormEps, p.delta)
+		b.linear = at.GatedDeltaNet(size.Hidden, size.NormEps, p.delta)
 	}
 	if p.d.MoE != nil {
-		b.mlp = sparseMoE(st, at+"mlp.", size.Hidden, p.d.MoE, p.act)
+		b.mlp = sparseMoE(at, size.Hidden, p.d.MoE, p.act)
 	} else {
-		b.mlp = gatedMLP(st, at+"mlp.", size.Hidden, size.Intermediate, false, p.act)
+		b.mlp = at.GatedMLP(size.Hidden, size.Intermediate, false, p.act)
 	}
 	return b
 }
 
-func (p *qwen35Parts) attention(path string) *nn.GatedAttention {
-	st, size := p.st, p.d.Dimensions
+func (p *qwen35Parts) attention(at nn.Layer) *nn.GatedAttention {
+	size := p.d.Dimensions
 	return &nn.GatedAttention{
 		SelfAttention: nn.SelfAttention{
-			Q:     st.Linear(path+"q_proj", size.Hidden, 2*size.Heads*size.HeadDim, p.bias),
-			K:     st.Linear(path+"k_proj", size.Hidden, size.KVHeads*size.HeadDim, p.bias),
-			V:     st.Linear(path+"v_proj", size.Hidden, size.KVHeads*size.HeadDim, p.bias),
-			O:     st.Linear(path+"o_proj", size.Heads*size.HeadDim, size.Hidden, p.bias),
-			QNorm: p.norm(path+"q_norm", size.HeadDim), KNorm: p.norm(path+"k_norm", size.HeadDim),
+			Q:     at.Linear(weights.AttnQ, size.Hidden, 2*size.Heads*size.HeadDim, p.bias),
+			K:     at.Linear(weights.AttnK, size.Hidden, size.KVHeads*size.HeadDim, p.bias),
+			V:     at.Linear(weights.AttnV, size.Hidden, size.KVHeads*size.HeadDim, p.bias),
+			O:     at.Linear(weights.AttnO, size.Heads*size.HeadDim, size.Hidden, p.bias),
+			QNorm: p.norm(at, weights.AttnQNorm, size.HeadDim), KNorm: p.norm(at, weights.AttnKNorm, size.HeadDim),
 			RoPE: p.rope, Attend: p.attend, Heads: size.Heads, KVHeads: size.KVHeads, Scale: float32(1 / math.Sqrt(float64(size.HeadDim))),
 		},
 		Gate: p.gate,

@@ -24,11 +24,11 @@ func newQwen3MoE(f *weights.Folder, st *nn.Store) (Model, error) {
 		return nil, err
 	}
 	act := st.FuseGate(nn.SwiGLU)
-	mlp := func(layer int, at string) feedForward {
-		if m := description.MoE; m != nil && slices.Contains(m.Layers, layer) {
-			return sparseMoE(st, at+"mlp.", d.hidden, m, act)
+	mlp := func(i int, at nn.Layer) feedForward {
+		if m := description.MoE; m != nil && slices.Contains(m.Layers, i) {
+			return sparseMoE(at, d.hidden, m, act)
 		}
-		return gatedMLP(st, at+"mlp.", d.hidden, d.inner, false, act)
+		return at.GatedMLP(d.hidden, d.inner, false, act)
 	}
 	return newDecoder(st, d, rope, layout{qkNorm: true, tied: description.TiedEmbeddings, mlp: mlp})
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"axlm/gocore/kvcache"
+	"axlm/gocore/weights"
 	"axlm/mlxc"
 )
 
@@ -49,18 +50,18 @@ func (st *Store) DeltaParts(d DeltaDims) *DeltaParts {
 // NewState is a layer's empty state.
 func (d *DeltaParts) NewState() *kvcache.Recurrent { return kvcache.NewRecurrent(d.rule.Replay) }
 
-// GatedDeltaNet makes the layer at path, an object with a trailing dot.
-func (st *Store) GatedDeltaNet(path string, hidden int, eps float64, d *DeltaParts) *GatedDeltaNet {
+// GatedDeltaNet makes the layer's linear attention.
+func (l Layer) GatedDeltaNet(hidden int, eps float64, d *DeltaParts) *GatedDeltaNet {
 	return &GatedDeltaNet{
-		QKV:  st.Linear(path+"in_proj_qkv", hidden, d.channels(), false),
-		Z:    st.Linear(path+"in_proj_z", hidden, d.values(), false),
-		B:    st.Linear(path+"in_proj_b", hidden, d.ValueHeads, false),
-		A:    st.Linear(path+"in_proj_a", hidden, d.ValueHeads, false),
-		Out:  st.Linear(path+"out_proj", d.values(), hidden, false),
-		Conv: st.Depthwise(path+"conv1d.weight", d.channels(), d.Width),
-		ALog: st.Tensor(path+"A_log", d.ValueHeads), DtBias: st.Tensor(path+"dt_bias", d.ValueHeads),
-		Norm:       st.RMSNorm(path+"norm", d.ValueSize, eps),
-		DeltaParts: d,
+		QKV:    l.Linear(weights.LinearAttnQKV, hidden, d.channels(), false),
+		Z:      l.Linear(weights.LinearAttnZ, hidden, d.values(), false),
+		B:      l.Linear(weights.LinearAttnB, hidden, d.ValueHeads, false),
+		A:      l.Linear(weights.LinearAttnA, hidden, d.ValueHeads, false),
+		Out:    l.Linear(weights.LinearAttnOut, d.values(), hidden, false),
+		Conv:   l.Depthwise(weights.LinearAttnConv, d.channels(), d.Width),
+		ALog:   l.Tensor(weights.LinearAttnALog, d.ValueHeads),
+		DtBias: l.Tensor(weights.LinearAttnDtBias, d.ValueHeads),
+		Norm:   l.RMSNorm(weights.LinearAttnNorm, d.ValueSize, eps), DeltaParts: d,
 	}
 }
 

@@ -1,8 +1,7 @@
 package nn
 
 import (
-	"fmt"
-
+	"axlm/gocore/weights"
 	"axlm/mlxc"
 )
 
@@ -48,55 +47,57 @@ func (st *Store) RMSNormPublished(path string, dim int, eps float64) *RMSNorm {
 
 // Depthwise claims the weight of a convolution of each channel by itself as MLX
 // takes it, [channels, width, 1]. PyTorch has the last two the other way round.
-func (st *Store) Depthwise(name string, channels, width int) mlxc.Array {
-	if !st.PublishedDepthwise(name) {
-		return st.Tensor(name, channels, width, 1)
+func (l Layer) Depthwise(role weights.Role, channels, width int) mlxc.Array {
+	name := l.path(role) + ".weight"
+	if !l.PublishedDepthwise(role) {
+		return l.st.Tensor(name, channels, width, 1)
 	}
-	st.asPublished()
-	stored := st.take(name, channels, 1, width)
-	return st.converted(name, func(s *mlxc.Scope) mlxc.Array { return s.Contiguous(s.MoveAxis(stored, 2, 1)) })
+	l.st.asPublished()
+	stored := l.st.take(name, channels, 1, width)
+	return l.st.converted(name, func(s *mlxc.Scope) mlxc.Array { return s.Contiguous(s.MoveAxis(stored, 2, 1)) })
 }
 
 // PublishedDepthwise tells whether a convolution's weight is PyTorch's.
-func (st *Store) PublishedDepthwise(name string) bool {
-	shape := st.folder.Tensors[name].Shape
+func (l Layer) PublishedDepthwise(role weights.Role) bool {
+	shape := l.st.folder.Tensors[l.path(role)+".weight"].Shape
 	return len(shape) > 0 && shape[len(shape)-1] != 1
 }
 
-// JoinedSwitchGLU makes the experts at path, an object with a trailing dot,
-// whose gate and up are stored as the halves of one tensor gateUp, [experts,
-// 2·inner, dim].
-func (st *Store) JoinedSwitchGLU(path, gateUp, down string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+// joinedSwitchGLU makes experts whose gate and up are stored as the halves of
+// one array, [experts, 2·inner, dim].
+func (l Layer) joinedSwitchGLU(experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+	st := l.st
 	st.asPublished()
-	joined := st.take(gateUp, experts, 2*inner, dim)
-	half := func(name string, from int) *SwitchLinear {
-		return st.switchLinear(path+name, Matrix{Weight: st.converted(path+name+".weight", func(s *mlxc.Scope) mlxc.Array {
+	joined := st.take(l.path(weights.ExpertsGateUp), experts, 2*inner, dim)
+	half := func(role weights.Role, from int) *SwitchLinear {
+		return st.switchLinear(l.path(role), Matrix{Weight: st.converted(l.path(role)+".weight", func(s *mlxc.Scope) mlxc.Array {
 			return s.Slice(joined, []int{0, from, 0}, []int{experts, from + inner, dim})
 		})}, experts, dim, inner)
 	}
-	rest := st.Tensor(down, experts, dim, inner)
-	st.renamed[down] = path + "down_proj.weight"
+	down := l.path(weights.ExpertsDown)
 	return &SwitchGLU{
-		Gate: half("gate_proj", 0), Up: half("up_proj", inner),
-		Down: st.switchLinear(path+"down_proj", Matrix{Weight: rest}, experts, inner, dim),
+		Gate: half(weights.ExpertsGate, 0), Up: half(weights.ExpertsUp, inner),
+		Down: st.switchLinear(down, Matrix{Weight: st.Tensor(down+".weight", experts, dim, inner)}, experts, inner, dim),
 		Act:  act,
 	}
 }
 
-// StackedSwitchGLU makes the experts at path, an object with a trailing dot,
-// that are stored one by one, at stored followed by their numbers.
-func (st *Store) StackedSwitchGLU(path, stored string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+// stackedSwitchGLU makes experts that are stored one by one.
+func (l Layer) stackedSwitchGLU(experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
+	st := l.st
 	st.asPublished()
-	stack := func(name string, in, out int) *SwitchLinear {
+	stack := func(role, one weights.Role, in, out int) *SwitchLinear {
 		parts := make([]mlxc.Array, experts)
 		for e := range parts {
-			parts[e] = st.take(fmt.Sprintf("%s%d.%s.weight", stored, e, name), out, in)
+			parts[e] = st.take(st.parts.ExpertPath(l.number, one, e)+".weight", out, in)
 		}
-		stacked := st.converted(path+name+".weight", func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })
-		return st.switchLinear(path+name, Matrix{Weight: stacked}, experts, in, out)
+		stacked := st.converted(l.path(role)+".weight", func(s *mlxc.Scope) mlxc.Array { return s.Stack(0, parts...) })
+		return st.switchLinear(l.path(role), Matrix{Weight: stacked}, experts, in, out)
 	}
 	return &SwitchGLU{
-		Gate: stack("gate_proj", dim, inner), Up: stack("up_proj", dim, inner), Down: stack("down_proj", inner, dim),
-		Act: act,
+		Gate: stack(weights.ExpertsGate, weights.ExpertGate, dim, inner),
+		Up:   stack(weights.ExpertsUp, weights.ExpertUp, dim, inner),
+		Down: stack(weights.ExpertsDown, weights.ExpertDown, inner, dim),
+		Act:  act,
 	}
 }

@@ -18,11 +18,11 @@ import (
 type Store struct {
 	claims  *weights.Claims
 	folder  *weights.Folder
+	parts   *weights.Parts
 	arrays  map[string]mlxc.Array // by the names in the files
 	scope   *mlxc.Scope
 	derived []mlxc.Array          // made from the folder's arrays, ours to free
 	made    map[string]mlxc.Array // of the derived, those that mlx_lm's conversion stores, by its names
-	renamed map[string]string     // tensors that the conversion stores under another name
 	views   []mlxc.Array          // of arrays above, in their memory
 	frees   []func()              // release what else layers made
 	fixed   int                   // see FixedLength
@@ -34,11 +34,13 @@ type Store struct {
 }
 
 // NewStore takes over the arrays, keyed by the names that they have in the
-// folder's files. Layers that need ops at load build them in s.
-func NewStore(f *weights.Folder, arrays map[string]mlxc.Array, s *mlxc.Scope) *Store {
+// folder's files, of which m is the manifest. Layers that need ops at load build
+// them in s.
+func NewStore(f *weights.Folder, m *weights.Manifest, arrays map[string]mlxc.Array, s *mlxc.Scope) *Store {
+	err := f.Sanitize()
 	return &Store{
-		claims: f.Claims(), folder: f, arrays: arrays, scope: s,
-		made: map[string]mlxc.Array{}, renamed: map[string]string{}, replaced: map[string]bool{},
+		claims: f.Claims(), folder: f, parts: f.Parts(m), arrays: arrays, scope: s,
+		made: map[string]mlxc.Array{}, replaced: map[string]bool{}, err: err,
 	}
 }
 
@@ -62,9 +64,6 @@ func (st *Store) Adopt(a mlxc.Array) mlxc.Array {
 
 // onFree makes Free call release.
 func (st *Store) onFree(release func()) { st.frees = append(st.frees, release) }
-
-// Has tells whether the folder has a tensor of that name.
-func (st *Store) Has(name string) bool { return st.folder.Has(name) }
 
 // Tensor claims a floating-point array of a given shape.
 func (st *Store) Tensor(name string, shape ...int) mlxc.Array {
@@ -175,10 +174,10 @@ func (st *Store) RoPE(c RoPEConfig) *RoPE {
 // would not give plain decoding's tokens.
 func (st *Store) FixedLength() int { return st.fixed }
 
-// Ignore marks tensors that the family does not use on purpose.
-func (st *Store) Ignore(match func(name string) bool) {
+// ignore marks the module at path as known and not needed.
+func (st *Store) ignore(path string) {
 	for name := range st.folder.Tensors {
-		if match(name) {
+		if of, _ := weights.SplitName(name); of == path {
 			st.claims.Ignore(name)
 		}
 	}
@@ -242,9 +241,6 @@ func (st *Store) Named() map[string]mlxc.Array {
 		}
 		if !a.Valid() || !st.claims.Uses(name) {
 			continue
-		}
-		if to, ok := st.renamed[name]; ok {
-			name = to
 		}
 		named[name] = a
 	}

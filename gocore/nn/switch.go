@@ -53,17 +53,6 @@ type SwitchGLU struct {
 	Act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
 }
 
-// SwitchGLU makes the experts at path, an object with a trailing dot, of dim
-// inputs and outputs and inner features.
-func (st *Store) SwitchGLU(path string, experts, dim, inner int, act func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array) *SwitchGLU {
-	return &SwitchGLU{
-		Gate: st.SwitchLinear(path+"gate_proj", experts, dim, inner, false),
-		Up:   st.SwitchLinear(path+"up_proj", experts, dim, inner, false),
-		Down: st.SwitchLinear(path+"down_proj", experts, inner, dim, false),
-		Act:  act,
-	}
-}
-
 // Forward maps x [..., L, dim] to [..., L, k, dim]: what each of the k experts
 // [..., L, k] makes of its row.
 func (m *SwitchGLU) Forward(s *mlxc.Scope, x, experts mlxc.Array) mlxc.Array {

@@ -63,6 +63,15 @@ type KVSharing struct {
 	Sources      []int `json:"sources"`
 }
 
+// OwnKeyValues is how many layers, the first ones, have keys and values of
+// their own.
+func (d *Description) OwnKeyValues() int {
+	if d.KVSharing == nil {
+		return d.Dimensions.Layers
+	}
+	return d.Dimensions.Layers - d.KVSharing.SharedLayers
+}
+
 // LinearDims are the sizes of gated delta layers.
 type LinearDims struct {
 	KeyHeads   int `json:"key_heads"`

@@ -158,7 +158,7 @@ func (f *Folder) tied(family string, r Reader) bool {
 	}
 	for name := range f.source {
 		path, part := SplitName(name)
-		if role, _ := RoleOf(path); role == "lm_head" && part == "weight" {
+		if role, _ := RoleOf(path); role == LMHead && part == "weight" {
 			return false
 		}
 	}

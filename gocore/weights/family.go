@@ -34,8 +34,10 @@ type family struct {
 	place    nesting
 	defaults map[string]any
 	required []string
-	topVocab int  // vocab_size comes from the top level, with this default
-	ownHeads bool // head_dim is not read: it is hidden / heads
+	topVocab int                           // vocab_size comes from the top level, with this default
+	ownHeads bool                          // head_dim is not read: it is hidden / heads
+	prefix   string                        // of its tensors' names in mlx_lm
+	rename   func(d *Description) renaming // nil: names are mlx_lm's already
 }
 
 var dense = []string{"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "rms_norm_eps", "vocab_size"}
@@ -64,20 +66,24 @@ var (
 	}
 )
 
+const languageModel = "language_model."
+
 var families = map[string]family{
-	"llama": {required: dense, defaults: map[string]any{"rope_theta": 1e4, "tie_word_embeddings": true}},
+	"llama": {required: dense, defaults: map[string]any{"rope_theta": 1e4, "tie_word_embeddings": true}, rename: decoderNames},
 	"qwen2": {required: append([]string{"num_key_value_heads"}, dense...), ownHeads: true,
-		defaults: map[string]any{"rope_theta": 1e6, "max_position_embeddings": 32768, "tie_word_embeddings": true}},
-	"qwen3": {required: append([]string{"num_key_value_heads", "max_position_embeddings", "head_dim", "tie_word_embeddings"}, dense...)},
+		defaults: map[string]any{"rope_theta": 1e6, "max_position_embeddings": 32768, "tie_word_embeddings": true}, rename: decoderNames},
+	"qwen3": {required: append([]string{"num_key_value_heads", "max_position_embeddings", "head_dim", "tie_word_embeddings"}, dense...),
+		rename: decoderNames},
 	"qwen3_moe": {required: append([]string{"num_key_value_heads", "max_position_embeddings", "head_dim", "tie_word_embeddings",
 		"rope_theta", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
-		"mlp_only_layers"}, dense...)},
-	"qwen3_5":     {place: anywhere, defaults: qwen35Defaults},
-	"qwen3_5_moe": {place: anywhere, defaults: qwen35Defaults},
-	"gemma3":      {place: nested, defaults: overlay(gemma3Defaults, map[string]any{"num_attention_heads": 8, "num_key_value_heads": 4}), topVocab: 262208},
+		"mlp_only_layers"}, dense...), rename: decoderNames},
+	"qwen3_5":     {place: anywhere, defaults: qwen35Defaults, prefix: languageModel, rename: qwen35Names},
+	"qwen3_5_moe": {place: anywhere, defaults: qwen35Defaults, prefix: languageModel, rename: qwen35Names},
+	"gemma3": {place: nested, defaults: overlay(gemma3Defaults, map[string]any{"num_attention_heads": 8, "num_key_value_heads": 4}), topVocab: 262208,
+		prefix: languageModel, rename: gemma3Names},
 	"gemma3_text": {defaults: gemma3Defaults},
-	"gemma4":      {place: nested, defaults: gemma4Defaults, topVocab: 262144},
-	"gemma4_text": {defaults: gemma4Defaults},
+	"gemma4":      {place: nested, defaults: gemma4Defaults, topVocab: 262144, prefix: languageModel, rename: gemma4Rename},
+	"gemma4_text": {defaults: gemma4Defaults, rename: gemma4Rename},
 }
 
 // parameters is the view of config.json from which a family's dimensions are

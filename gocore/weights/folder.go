@@ -38,7 +38,6 @@ type Folder struct {
 	source     map[string]Tensor // the table before any Rename
 	files      map[string]fileInfo
 	quant      *quantization
-	roles      map[roleKey]string
 	configSum  string // SHA-256 of config.json and generation_config.json, hex
 	overridden bool   // the caller changed the config
 }
@@ -152,7 +151,6 @@ func (f *Folder) readWeights() error {
 		return err
 	}
 	f.source = f.Tensors
-	f.indexRoles()
 	return nil
 }
 
@@ -176,7 +174,6 @@ func weightFiles(dir string) ([]string, error) {
 func (f *Folder) WithTensors(table map[string]Tensor) *Folder {
 	changed := *f
 	changed.Tensors, changed.source = table, table
-	changed.indexRoles()
 	return &changed
 }
 
@@ -226,7 +223,6 @@ func (f *Folder) Rename(rename func(name string) (string, bool)) error {
 		renamed[name] = t
 	}
 	f.Tensors = renamed
-	f.indexRoles()
 	return nil
 }
 

@@ -177,9 +177,6 @@ func TestRename(t *testing.T) {
 	if x.Name != "language_model.model.norm.weight" || x.Source != "model.norm.weight" {
 		t.Errorf("%+v", x)
 	}
-	if path, ok := f.ByRole("attn_q", 1); !ok || path != "language_model.model.layers.1.self_attn.q_proj" {
-		t.Errorf("by role: %q", path)
-	}
 	err = f.Rename(func(name string) (string, bool) { return "same", true })
 	wantErr(t, err, errs.KindValue, "both stand for same", "model.embed_tokens.weight")
 	if len(f.Tensors) != 20 {

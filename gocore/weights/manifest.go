@@ -42,7 +42,7 @@ type SourceFile struct {
 // ManifestTensor is one tensor, under the name that it has in its file.
 type ManifestTensor struct {
 	Name         string `json:"name"`
-	Role         string `json:"role"`
+	Role         Role   `json:"role"`
 	Part         string `json:"part,omitempty"` // weight, scales, biases, bias; none for an array that stands alone
 	Layer        int    `json:"layer"`          // −1: of the whole model
 	DType        string `json:"dtype"`

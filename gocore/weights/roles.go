@@ -5,81 +5,175 @@ import (
 	"strings"
 )
 
-// RoleOther is the role of a tensor that the table does not know.
-const RoleOther = "other"
+// Role is what a module is for. Families ask for modules by role and layer, so
+// that names of tensors are here alone.
+type Role string
+
+// Roles of the whole model.
+const (
+	EmbedTokens            Role = "embed_tokens"
+	FinalNorm              Role = "final_norm"
+	LMHead                 Role = "lm_head"
+	PerLayerEmbedTokens    Role = "per_layer_embed_tokens"
+	PerLayerModelProject   Role = "per_layer_model_projection"
+	PerLayerProjectionNorm Role = "per_layer_projection_norm"
+)
+
+// Roles in a layer. Norms are named for their place, which is not the same
+// work in every family: after attention, llama normalises the MLP's input,
+// gemma the attention's output.
+const (
+	InputNorm       Role = "input_norm"
+	PostAttnNorm    Role = "post_attn_norm"
+	PreMLPNorm      Role = "pre_mlp_norm"
+	PostMLPNorm     Role = "post_mlp_norm"
+	PostDenseNorm   Role = "post_dense_norm"
+	PreExpertsNorm  Role = "pre_experts_norm"
+	PostExpertsNorm Role = "post_experts_norm"
+	LayerScalar     Role = "layer_scalar"
+
+	AttnQ     Role = "attn_q"
+	AttnK     Role = "attn_k"
+	AttnV     Role = "attn_v"
+	AttnO     Role = "attn_o"
+	AttnQNorm Role = "attn_q_norm"
+	AttnKNorm Role = "attn_k_norm"
+
+	LinearAttnQKV    Role = "linear_attn_qkv"
+	LinearAttnZ      Role = "linear_attn_z"
+	LinearAttnB      Role = "linear_attn_b"
+	LinearAttnA      Role = "linear_attn_a"
+	LinearAttnConv   Role = "linear_attn_conv"
+	LinearAttnALog   Role = "linear_attn_a_log"
+	LinearAttnDtBias Role = "linear_attn_dt_bias"
+	LinearAttnNorm   Role = "linear_attn_norm"
+	LinearAttnOut    Role = "linear_attn_out"
+
+	MLPGate Role = "mlp_gate"
+	MLPUp   Role = "mlp_up"
+	MLPDown Role = "mlp_down"
+
+	Router            Role = "router"
+	RouterScale       Role = "router_scale"
+	RouterExpertScale Role = "router_expert_scale"
+	ExpertsGate       Role = "experts_gate"
+	ExpertsUp         Role = "experts_up"
+	ExpertsDown       Role = "experts_down"
+	ExpertsGateUp     Role = "experts_gate_up" // as published: both in one
+	// One expert's, where they are stored one by one; Parts.Expert numbers them.
+	ExpertGate Role = "expert_gate"
+	ExpertUp   Role = "expert_up"
+	ExpertDown Role = "expert_down"
+
+	SharedExpertGate   Role = "shared_expert_gate"
+	SharedExpertUp     Role = "shared_expert_up"
+	SharedExpertDown   Role = "shared_expert_down"
+	SharedExpertRouter Role = "shared_expert_router"
+
+	PerLayerGate       Role = "per_layer_gate"
+	PerLayerProjection Role = "per_layer_projection"
+	PerLayerNorm       Role = "per_layer_norm"
+)
+
+// RoleOther is the role of a tensor that the tables do not know.
+const RoleOther Role = "other"
 
 // NoLayer is the layer of what belongs to the whole model.
 const NoLayer = -1
 
-// modelRoles are the modules outside the layers.
-var modelRoles = map[string]string{
-	"embed_tokens":               "embed_tokens",
-	"norm":                       "final_norm",
-	"lm_head":                    "lm_head",
-	"embed_tokens_per_layer":     "per_layer_embed_tokens",
-	"per_layer_model_projection": "per_layer_model_projection",
-	"per_layer_projection_norm":  "per_layer_projection_norm",
+// modelNames are mlx_lm's names of what is outside the layers, without the
+// prefix that a family has.
+var modelNames = map[Role]string{
+	EmbedTokens:            "model.embed_tokens",
+	FinalNorm:              "model.norm",
+	LMHead:                 "lm_head",
+	PerLayerEmbedTokens:    "model.embed_tokens_per_layer",
+	PerLayerModelProject:   "model.per_layer_model_projection",
+	PerLayerProjectionNorm: "model.per_layer_projection_norm",
 }
 
-// layerRoles are the modules of a layer, by their path within it. Norms are
-// named for their place, which is not the same work in every family: after
-// attention, llama normalises the MLP's input, gemma the attention's output.
-var layerRoles = map[string]string{
-	"input_layernorm":              "input_norm",
-	"post_attention_layernorm":     "post_attn_norm",
-	"pre_feedforward_layernorm":    "pre_mlp_norm",
-	"post_feedforward_layernorm":   "post_mlp_norm",
-	"post_feedforward_layernorm_1": "post_dense_norm",
-	"pre_feedforward_layernorm_2":  "pre_experts_norm",
-	"post_feedforward_layernorm_2": "post_experts_norm",
-	"layer_scalar":                 "layer_scalar",
+// layerNames are mlx_lm's names within a layer.
+var layerNames = map[Role]string{
+	InputNorm:       "input_layernorm",
+	PostAttnNorm:    "post_attention_layernorm",
+	PreMLPNorm:      "pre_feedforward_layernorm",
+	PostMLPNorm:     "post_feedforward_layernorm",
+	PostDenseNorm:   "post_feedforward_layernorm_1",
+	PreExpertsNorm:  "pre_feedforward_layernorm_2",
+	PostExpertsNorm: "post_feedforward_layernorm_2",
+	LayerScalar:     "layer_scalar",
 
-	"self_attn.q_proj": "attn_q",
-	"self_attn.k_proj": "attn_k",
-	"self_attn.v_proj": "attn_v",
-	"self_attn.o_proj": "attn_o",
-	"self_attn.q_norm": "attn_q_norm",
-	"self_attn.k_norm": "attn_k_norm",
+	AttnQ:     "self_attn.q_proj",
+	AttnK:     "self_attn.k_proj",
+	AttnV:     "self_attn.v_proj",
+	AttnO:     "self_attn.o_proj",
+	AttnQNorm: "self_attn.q_norm",
+	AttnKNorm: "self_attn.k_norm",
 
-	"linear_attn.in_proj_qkv": "linear_attn_qkv",
-	"linear_attn.in_proj_z":   "linear_attn_z",
-	"linear_attn.in_proj_b":   "linear_attn_b",
-	"linear_attn.in_proj_a":   "linear_attn_a",
-	"linear_attn.conv1d":      "linear_attn_conv",
-	"linear_attn.A_log":       "linear_attn_a_log",
-	"linear_attn.dt_bias":     "linear_attn_dt_bias",
-	"linear_attn.norm":        "linear_attn_norm",
-	"linear_attn.out_proj":    "linear_attn_out",
+	LinearAttnQKV:    "linear_attn.in_proj_qkv",
+	LinearAttnZ:      "linear_attn.in_proj_z",
+	LinearAttnB:      "linear_attn.in_proj_b",
+	LinearAttnA:      "linear_attn.in_proj_a",
+	LinearAttnConv:   "linear_attn.conv1d",
+	LinearAttnALog:   "linear_attn.A_log",
+	LinearAttnDtBias: "linear_attn.dt_bias",
+	LinearAttnNorm:   "linear_attn.norm",
+	LinearAttnOut:    "linear_attn.out_proj",
 
-	"mlp.gate_proj": "mlp_gate",
-	"mlp.up_proj":   "mlp_up",
-	"mlp.down_proj": "mlp_down",
+	MLPGate: "mlp.gate_proj",
+	MLPUp:   "mlp.up_proj",
+	MLPDown: "mlp.down_proj",
 
-	"mlp.gate":                "router",
-	"router.proj":             "router",
-	"router.scale":            "router_scale",
-	"router.per_expert_scale": "router_expert_scale",
+	Router:        "mlp.gate",
+	ExpertsGate:   "mlp.switch_mlp.gate_proj",
+	ExpertsUp:     "mlp.switch_mlp.up_proj",
+	ExpertsDown:   "mlp.switch_mlp.down_proj",
+	ExpertsGateUp: "mlp.experts.gate_up_proj",
 
-	"mlp.switch_mlp.gate_proj":     "experts_gate",
-	"mlp.switch_mlp.up_proj":       "experts_up",
-	"mlp.switch_mlp.down_proj":     "experts_down",
-	"experts.switch_glu.gate_proj": "experts_gate",
-	"experts.switch_glu.up_proj":   "experts_up",
-	"experts.switch_glu.down_proj": "experts_down",
-	// As published, before mlx_lm's conversion: gate and up in one.
-	"mlp.experts.gate_up_proj": "experts_gate_up",
-	"mlp.experts.down_proj":    "experts_down",
-	"experts.gate_up_proj":     "experts_gate_up",
-	"experts.down_proj":        "experts_down",
+	SharedExpertGate:   "mlp.shared_expert.gate_proj",
+	SharedExpertUp:     "mlp.shared_expert.up_proj",
+	SharedExpertDown:   "mlp.shared_expert.down_proj",
+	SharedExpertRouter: "mlp.shared_expert_gate",
 
-	"mlp.shared_expert.gate_proj": "shared_expert_gate",
-	"mlp.shared_expert.up_proj":   "shared_expert_up",
-	"mlp.shared_expert.down_proj": "shared_expert_down",
-	"mlp.shared_expert_gate":      "shared_expert_router",
+	PerLayerGate:       "per_layer_input_gate",
+	PerLayerProjection: "per_layer_projection",
+	PerLayerNorm:       "post_per_layer_input_norm",
+}
 
-	"per_layer_input_gate":      "per_layer_gate",
-	"per_layer_projection":      "per_layer_projection",
-	"post_per_layer_input_norm": "per_layer_norm",
+// gemma4Names are those within a layer that gemma4 has otherwise: its experts
+// stand beside the MLP.
+var gemma4Names = map[Role]string{
+	Router:            "router.proj",
+	RouterScale:       "router.scale",
+	RouterExpertScale: "router.per_expert_scale",
+	ExpertsGate:       "experts.switch_glu.gate_proj",
+	ExpertsUp:         "experts.switch_glu.up_proj",
+	ExpertsDown:       "experts.switch_glu.down_proj",
+	ExpertsGateUp:     "experts.gate_up_proj",
+}
+
+// Names of published checkpoints that Sanitize gives mlx_lm's name.
+var publishedRoles = map[string]Role{
+	"mlp.experts.down_proj": ExpertsDown,
+	"experts.down_proj":     ExpertsDown,
+}
+
+// expertRoles are one expert's modules, by their names after its number.
+var expertRoles = map[string]Role{"gate_proj": ExpertGate, "up_proj": ExpertUp, "down_proj": ExpertDown}
+
+var (
+	modelRoles = inverse(modelNames)
+	layerRoles = inverse(layerNames, gemma4Names)
+)
+
+func inverse(tables ...map[Role]string) map[string]Role {
+	roles := map[string]Role{}
+	for _, table := range tables {
+		for role, name := range table {
+			roles[name] = role
+		}
+	}
+	return roles
 }
 
 // partSuffixes are the arrays that a module may hold. A name without such a
@@ -98,8 +192,22 @@ func SplitName(name string) (path, part string) {
 }
 
 // RoleOf says what a module of that path is for, and in which layer. It knows
-// the names that the families use after sanitising, and the prefixes before.
-func RoleOf(path string) (role string, layer int) {
+// mlx_lm's names and those of published checkpoints.
+func RoleOf(path string) (role Role, layer int) {
+	at := placeOf(path)
+	return at.role, at.layer
+}
+
+// place is where a module is asked for.
+type place struct {
+	role   Role
+	layer  int
+	expert int // whose it is, where they are stored one by one; else noExpert
+}
+
+const noExpert = -1
+
+func placeOf(path string) place {
 	rest := path
 	for {
 		shorter := strings.TrimPrefix(strings.TrimPrefix(rest, "language_model."), "model.")
@@ -108,48 +216,36 @@ func RoleOf(path string) (role string, layer int) {
 		}
 		rest = shorter
 	}
+	if role, ok := modelRoles["model."+rest]; ok {
+		return place{role, NoLayer, noExpert}
+	}
 	if role, ok := modelRoles[rest]; ok {
-		return role, NoLayer
+		return place{role, NoLayer, noExpert}
 	}
-	inLayers, ok := strings.CutPrefix(rest, "layers.")
+	layer, module, ok := cutNumber(rest, "layers.")
 	if !ok {
-		return RoleOther, NoLayer
+		return place{RoleOther, NoLayer, noExpert}
 	}
-	number, module, _ := strings.Cut(inLayers, ".")
-	layer, err := strconv.Atoi(number)
-	if err != nil || strconv.Itoa(layer) != number || layer < 0 {
-		return RoleOther, NoLayer
-	}
-	if role, ok := layerRoles[module]; ok {
-		return role, layer
-	}
-	return RoleOther, layer
-}
-
-type roleKey struct {
-	role  string
-	layer int
-}
-
-// indexRoles maps roles to paths for the table as it now is.
-func (f *Folder) indexRoles() {
-	f.roles = map[roleKey]string{}
-	for name := range f.Tensors {
-		path, _ := SplitName(name)
-		role, layer := RoleOf(path)
-		key := roleKey{role, layer}
-		// Of several paths in one role (other, above all) the first by name
-		// is kept, so that the answer does not depend on map order.
-		if have, taken := f.roles[key]; role != RoleOther && (!taken || path < have) {
-			f.roles[key] = path
+	for _, roles := range []map[string]Role{layerRoles, publishedRoles} {
+		if role, ok := roles[module]; ok {
+			return place{role, layer, noExpert}
 		}
 	}
+	if expert, name, ok := cutNumber(module, "mlp.experts."); ok {
+		if role, ok := expertRoles[name]; ok {
+			return place{role, layer, expert}
+		}
+	}
+	return place{RoleOther, layer, noExpert}
 }
 
-// ByRole is the path of the module with that role in that layer (NoLayer for
-// what belongs to the whole model); false if the folder has none. Claims takes
-// the module by this path.
-func (f *Folder) ByRole(role string, layer int) (path string, ok bool) {
-	path, ok = f.roles[roleKey{role, layer}]
-	return path, ok
+// cutNumber takes prefix, number and a dot from a path.
+func cutNumber(path, prefix string) (n int, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, prefix)
+	number, rest, _ := strings.Cut(path, ".")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n < 0 || strconv.Itoa(n) != number {
+		return 0, "", false
+	}
+	return n, rest, true
 }

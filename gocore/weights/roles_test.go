@@ -4,8 +4,10 @@ import "testing"
 
 func TestRoles(t *testing.T) {
 	cases := []struct {
-		name, role, part string
-		layer            int
+		name  string
+		role  Role
+		part  string
+		layer int
 	}{
 		{"model.embed_tokens.weight", "embed_tokens", "weight", NoLayer},
 		{"language_model.model.embed_tokens.scales", "embed_tokens", "scales", NoLayer},
@@ -32,6 +34,9 @@ func TestRoles(t *testing.T) {
 		{"language_model.model.layers.3.layer_scalar", "layer_scalar", "", 3},
 		{"language_model.model.layers.3.per_layer_input_gate.weight", "per_layer_gate", "weight", 3},
 		{"model.layers.3.post_feedforward_layernorm_2.weight", "post_experts_norm", "weight", 3},
+		{"model.layers.3.mlp.experts.12.up_proj.weight", ExpertUp, "weight", 3},
+		{"model.layers.3.mlp.experts.down_proj", ExpertsDown, "", 3},
+		{"model.layers.3.mlp.experts.1.x.weight", RoleOther, "weight", 3},
 		{"model.layers.3.self_attn.rotary_emb.inv_freq", RoleOther, "", 3},
 		{"model.layers.x.mlp.up_proj.weight", RoleOther, "weight", NoLayer},
 		{"model.layers.-1.mlp.up_proj.weight", RoleOther, "weight", NoLayer},
@@ -49,19 +54,145 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-func TestByRole(t *testing.T) {
-	f := open(t, tiny, tinyTensors())
-	for role, want := range map[string]string{"embed_tokens": "model.embed_tokens", "final_norm": "model.norm"} {
-		if path, ok := f.ByRole(role, NoLayer); !ok || path != want {
-			t.Errorf("%s: %q", role, path)
+// Every role has a name, every name a role, and no two share one.
+func TestNamesOfRoles(t *testing.T) {
+	for role, name := range modelNames {
+		for _, prefix := range []string{"", languageModel} {
+			if got, layer := RoleOf(prefix + name); got != role || layer != NoLayer {
+				t.Errorf("%s: %s in layer %d", prefix+name, got, layer)
+			}
 		}
 	}
-	if path, ok := f.ByRole("mlp_up", 1); !ok || path != "model.layers.1.mlp.up_proj" {
-		t.Errorf("mlp_up: %q", path)
-	}
-	for _, x := range []roleKey{{"mlp_up", 2}, {"lm_head", NoLayer}, {RoleOther, NoLayer}} {
-		if path, ok := f.ByRole(x.role, x.layer); ok {
-			t.Errorf("%v: found %q", x, path)
+	for _, names := range []map[Role]string{layerNames, gemma4Names} {
+		for role, name := range names {
+			if got, layer := RoleOf("model.layers.7." + name); got != role || layer != 7 {
+				t.Errorf("%s: %s in layer %d", name, got, layer)
+			}
 		}
 	}
+}
+
+func partsOf(t *testing.T, f *Folder) *Parts {
+	t.Helper()
+	m, err := BuildManifest(f)
+	if err == nil {
+		err = f.Sanitize()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Parts(m)
+}
+
+func TestParts(t *testing.T) {
+	p := partsOf(t, open(t, tiny, tinyTensors()))
+	for _, x := range []struct {
+		layer int
+		role  Role
+		has   bool
+		want  string
+	}{
+		{NoLayer, EmbedTokens, true, "model.embed_tokens"},
+		{NoLayer, FinalNorm, true, "model.norm"},
+		{1, MLPUp, true, "model.layers.1.mlp.up_proj"},
+		{1, AttnQ, true, "model.layers.1.self_attn.q_proj"},
+		// What is not there has the name that it should have.
+		{2, MLPUp, false, "model.layers.2.mlp.up_proj"},
+		{NoLayer, LMHead, false, "lm_head"},
+		{0, Router, false, "model.layers.0.mlp.gate"},
+		{0, AttnQNorm, false, "model.layers.0.self_attn.q_norm"},
+	} {
+		if got, has := p.Path(x.layer, x.role), p.Has(x.layer, x.role); got != x.want || has != x.has {
+			t.Errorf("%s in layer %d: %q, there %v", x.role, x.layer, got, has)
+		}
+	}
+	g := partsOf(t, open(t, config{"model_type": "gemma4", "text_config": gemma4Text}, enough(40)))
+	for role, want := range map[Role]string{
+		Router: "router.proj", ExpertsUp: "experts.switch_glu.up_proj", AttnK: "self_attn.k_proj",
+	} {
+		if got := g.Path(3, role); got != "language_model.model.layers.3."+want {
+			t.Errorf("gemma4: %s is %q", role, got)
+		}
+	}
+	if got := g.Path(NoLayer, LMHead); got != "language_model.lm_head" {
+		t.Errorf("gemma4: the head is %q", got)
+	}
+}
+
+func TestPartsOneByOne(t *testing.T) {
+	const at = "model.layers.1.mlp.experts."
+	tb := tinyTensors().with(at+"0.up_proj.weight", "F32 4 4", at+"10.up_proj.weight", "F32 4 4")
+	p := partsOf(t, open(t, moeBase.with("num_hidden_layers", 2), tb))
+	for expert, has := range map[int]bool{0: true, 10: true, 1: false} {
+		want := at + map[int]string{0: "0", 10: "10", 1: "1"}[expert] + ".up_proj"
+		if got := p.ExpertPath(1, ExpertUp, expert); got != want || p.HasExpert(1, ExpertUp, expert) != has {
+			t.Errorf("expert %d: %q", expert, got)
+		}
+	}
+	if p.Has(1, ExpertUp) || p.HasExpert(0, ExpertUp, 0) {
+		t.Error("found where it is not")
+	}
+}
+
+// A role that two tensors have is the first one's by name; the other one is
+// told as unused.
+func TestPartsTwice(t *testing.T) {
+	f := open(t, tiny, tinyTensors().with("language_model.norm.weight", "BF16 64"))
+	p := partsOf(t, f)
+	if got := p.Path(NoLayer, FinalNorm); got != "language_model.norm" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	qwen := config{"model_type": "qwen3_5", "text_config": qwen35Text}
+	nested, text := config{"model_type": "gemma4", "text_config": gemma4Text}, gemma4Text.with("model_type", "gemma4_text")
+	vision := config{"model_type": "gemma3", "text_config": config{}}
+	for _, x := range []struct {
+		c        config
+		from, to string // to "": dropped
+	}{
+		{tiny, "model.layers.0.self_attn.rotary_emb.inv_freq", ""},
+		{tiny, "lm_head.weight", "lm_head.weight"},
+		{moeBase, "model.layers.1.mlp.experts.down_proj", "model.layers.1.mlp.switch_mlp.down_proj.weight"},
+		{moeBase, "model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.gate_up_proj"},
+		{qwen, "model.visual.patch.weight", ""},
+		{qwen, "vision_tower.x", ""},
+		{qwen, "mtp.layers.0.mlp.up_proj.weight", ""},
+		{qwen, "model.language_model.norm.weight", "language_model.model.norm.weight"},
+		{qwen, "model.norm.weight", "language_model.model.norm.weight"},
+		{qwen, "lm_head.weight", "language_model.lm_head.weight"},
+		{qwen, "language_model.model.norm.weight", "language_model.model.norm.weight"},
+		{nested, "model.language_model.norm.weight", "language_model.model.norm.weight"},
+		{nested, "language_model.model.norm.weight", "language_model.model.norm.weight"},
+		{nested, "model.embed_audio.x.weight", ""},
+		{nested, "model.language_model.layers.3.self_attn.k_proj.weight", "language_model.model.layers.3.self_attn.k_proj.weight"},
+		{nested, "model.language_model.layers.4.self_attn.k_proj.weight", ""}, // two layers are shared
+		{nested, "language_model.model.layers.5.self_attn.k_norm.weight", ""},
+		{nested, "language_model.model.layers.5.self_attn.q_proj.weight", "language_model.model.layers.5.self_attn.q_proj.weight"},
+		{text, "model.layers.4.self_attn.v_proj.weight", ""},
+		{text, "model.layers.0.self_attn.q_proj.input_max", ""},
+		{text, "model.layers.0.experts.down_proj", "model.layers.0.experts.switch_glu.down_proj.weight"},
+		{vision, "vision_tower.x.weight", ""},
+		{vision, "multi_modal_projector.x.weight", ""},
+		{vision, "language_model.model.norm.weight", "language_model.model.norm.weight"},
+		{config{"model_type": "gemma3_text"}, "model.norm.weight", "model.norm.weight"},
+	} {
+		f := open(t, x.c, enough(40).with(x.from, "F32 1"))
+		if err := f.Sanitize(); err != nil {
+			t.Errorf("%s: %v", x.from, err)
+			continue
+		}
+		got := ""
+		for name, tensor := range f.Tensors {
+			if tensor.Source == x.from {
+				got = name
+			}
+		}
+		if got != x.to {
+			t.Errorf("%s of %s is %q, want %q", x.from, f.ModelType, got, x.to)
+		}
+	}
+	twice := open(t, qwen, enough(40).with("model.norm.weight", "F32 1", "model.language_model.norm.weight", "F32 1"))
+	wantErr(t, twice.Sanitize(), "ValueError", "both stand for language_model.model.norm.weight")
 }
