@@ -146,10 +146,6 @@ class FakeNative:
         state.over = token in state.options["end_tokens"]
         return token + (from_draft << 32)
 
-    def await_prompt(self, request: int, count: int, wait_ms: int) -> int:
-        self.requests[request].waits = 0
-        return self.progress(request) >> 32
-
     def progress(self, request: int) -> int:
         state = self.requests[request]
         total = len(state.ids)

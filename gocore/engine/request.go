@@ -117,6 +117,7 @@ type Request struct {
 	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
 	ahead     *pass          // queued before its turn, nil for none
+	goal      int            // prompt tokens after which it rests, 0 for none
 	generated int
 	mark      int // the cache's offset at its checkpoint
 	spec      *ngram.Speculator
@@ -263,7 +264,10 @@ func (r *Request) take() (Token, Status, error) {
 }
 
 // want runs on the engine's thread.
-func (r *Request) want() { r.engine.planner.Want(r.id, true) }
+func (r *Request) want() {
+	r.goal = 0
+	r.engine.planner.Want(r.id, true)
+}
 
 // Progress tells how many of the prompt's tokens the cache holds.
 func (r *Request) Progress() (done, total int) {

@@ -58,7 +58,7 @@ func (e *Engine) prefill(r *Request, n int) error {
 	r.stats.PrefillSteps++
 	r.filled.Add(int64(n))
 	e.planner.Prefilled(r.id, n)
-	r.signal() // to Await
+	r.rested()
 	return nil
 }
 

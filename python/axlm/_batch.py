@@ -280,8 +280,6 @@ class BatchGenerator:
             with self._dropped_if_it_fails(sequence):
                 sequence.begin()
         for sequence in [sequence for sequence in self._prompt_batch if sequence.prefilled]:
-            with self._dropped_if_it_fails(sequence):
-                sequence.ask()
             self._prompt_batch.remove(sequence)
             self._generation_batch.append(sequence)
             self._prompts.append(PromptResponse(sequence.uid, (sequence.total, sequence.total), True, True))

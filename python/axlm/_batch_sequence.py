@@ -127,6 +127,8 @@ class BatchSequence:
         self.key: int | None = None
         self._request: Request | None = None
         self._steps: Iterator[Step] | None = None
+        self._asked = False
+        self._ahead: Step | None = None
         self._stack = contextlib.ExitStack()
 
     @property
@@ -169,15 +171,16 @@ class BatchSequence:
             ) as run:
                 next(run.steps, None)
         else:
-            self._running().await_prompt(target - self._request_from)
+            self._running().fill_prompt(target - self._request_from)
         self.done = target
         return target == border
 
     def ask(self) -> None:
         """Let the core work on the next token."""
         request = self._running()
-        if not self._choice.by_reader:
-            request.await_prompt(0)
+        if self._ahead is None and not self._choice.by_reader:
+            request.ask()
+            self._asked = True
 
     def step(self) -> tuple[int, mx.array | None, str | None]:
         """Generate a token.
@@ -186,9 +189,7 @@ class BatchSequence:
             (token, log probabilities [V] or None, None or why the text ends: ``"stop"`` or ``"length"``). With the end
             the request is closed.
         """
-        self._running()
-        assert self._steps is not None
-        token, _, logprobs = next(self._steps)
+        (token, _, logprobs), self._ahead = self._ahead or self._next(), None
         self.done = self.total
         self.generated.append(token)
         ended = len(self.generated) >= self._max_tokens
@@ -196,6 +197,15 @@ class BatchSequence:
         if reason:
             self.close()
         return token, logprobs, reason
+
+    def _next(self) -> Step:
+        self._running()
+        assert self._steps is not None
+        step = next(self._steps, None)
+        if step is None:
+            raise RuntimeError(f"the core ended prompt {self.uid} before its last token")
+        self._asked = False
+        return step
 
     @property
     def tokens(self) -> list[int]:
@@ -206,11 +216,12 @@ class BatchSequence:
         """Return (the cache as it is now, the tokens whose state it holds). Before the first chunk it is no copy."""
         if not self._started:
             return self._new_cache() if self.cache is None else self.cache, list(self._before)
+        if self._asked:  # the cache may hold that token already
+            self._ahead = self._next()
         held = copy.deepcopy(self.cache)  # takes it back from the core
-        tokens = self.tokens
-        if self._request is not None and not self.generated:
-            tokens = [*self._before, *self._ids[: self._request_from + self._request.prompt_done]]
-        return held, tokens
+        if self._ahead is not None:
+            return held, [*self._before, *self._ids, *self.generated, self._ahead[0]]
+        return held, self.tokens
 
     @property
     def nbytes(self) -> int:
@@ -222,6 +233,7 @@ class BatchSequence:
     def close(self) -> None:
         """End the request. What the cache holds by then stays."""
         self._request = self._steps = None
+        self._asked = False
         self._stack.close()
 
     def _running(self) -> Request:

@@ -297,13 +297,18 @@ def next(request: int, wait_ms: int) -> int:
     return call(_loaded().functions.next, request, wait_ms)
 
 
-def await_prompt(request: int, count: int, wait_ms: int) -> int:
-    """Ask for a request's next token without taking it, and wait for its prompt, at most ``wait_ms`` milliseconds.
+def ask(request: int) -> None:
+    """Let the core work on a request's next token without waiting for it."""
+    call(_loaded().functions.ask, request)
+
+
+def fill_prompt(request: int, count: int, wait_ms: int) -> int:
+    """Process a request's prompt up to ``count`` tokens, and wait for that, at most ``wait_ms`` milliseconds.
 
     Returns:
-        How many prompt tokens are processed; the wait is over once they are ``count``, or the token is there.
+        How many prompt tokens are processed.
     """
-    return call(_loaded().functions.await_prompt, request, count, wait_ms)
+    return call(_loaded().functions.fill_prompt, request, count, wait_ms)
 
 
 def progress(request: int) -> tuple[int, int]:

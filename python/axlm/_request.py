@@ -187,19 +187,20 @@ class Request(Iterator[tuple[int, bool]]):
         """Return where mlx_lm has the random generator when it yields the last token."""
         return _bridge.key_after(self._open_handle())
 
-    @property
-    def prompt_done(self) -> int:
-        """How many of the prompt's tokens are processed."""
-        return _bridge.progress(self._open_handle())[0]
+    def ask(self) -> None:
+        """Let the core work on the next token, which ``next`` then takes.
 
-    def await_prompt(self, count: int) -> None:
-        """Ask for the next token without taking it, and wait until ``count`` prompt tokens are processed.
-
-        Not where Python chooses, once :meth:`choose` is due.
+        Do not look at the caches before that, and do not ask where Python chooses.
         """
         handle = self._open_handle()
         self._lend_again(handle)
-        while _bridge.await_prompt(handle, count, _bridge.WAIT_MS if count else 0) < count:
+        _bridge.ask(handle)
+
+    def fill_prompt(self, count: int) -> None:
+        """Process the prompt up to ``count`` tokens, at most all but the last."""
+        handle = self._open_handle()
+        self._lend_again(handle)
+        while _bridge.fill_prompt(handle, count, _bridge.WAIT_MS) < count:
             self._lend_again(handle)
 
     def stats(self) -> Stats:
