@@ -22,6 +22,7 @@ type Cache struct {
 
 	// What follows is touched by the engine's thread alone.
 	state  *kvcache.Cache // nil once it was taken
+	mark   int            // the state's offset at its checkpoint
 	text   []int32        // the last of the tokens whose state it is, as far as they are known
 	holder *Request       // which is using it
 }
@@ -52,6 +53,7 @@ func (m *Model) NewCache(states []kvcache.State) (*Cache, error) {
 			return err
 		}
 		c.set(state)
+		c.mark = c.Offset()
 		return nil
 	})
 	if err != nil {
@@ -190,6 +192,7 @@ const keptRows = 4
 
 func (r *Request) borrow(c *Cache) {
 	c.holder, r.borrowed, r.cache = r, c, c.state
+	r.mark = c.mark
 }
 
 // schedule enters the request with what is left of its prompt.
@@ -227,6 +230,16 @@ func (e *Engine) settle(r *Request, more bool) error {
 	r.mu.Lock()
 	ended := r.ended
 	r.mu.Unlock()
+	if waiting > 0 && r.ahead != nil {
+		// A pass after the token that nobody took yet: that token, too, is in the
+		// cache.
+		r.ahead.free()
+		r.ahead = nil
+		r.mu.Lock()
+		r.state = r.out[0].State
+		r.mu.Unlock()
+		return e.rollback(r.cache, r.base+len(r.text)-1-r.mark)
+	}
 	switch {
 	case r.cache.Offset() >= r.base+len(r.text)-waiting:
 		return nil
@@ -260,6 +273,7 @@ func (e *Engine) surrender(r *Request, err error) {
 		return
 	}
 	c.set(r.cache)
+	c.mark = r.mark
 	if held := c.Offset() - r.base; held >= 0 && held <= len(r.text) && r.parked == 0 && r.total == len(r.prompt) {
 		c.text = append(c.text, r.text[:held]...)
 	} else {

@@ -141,6 +141,62 @@ func TestTakingACacheMidway(t *testing.T) {
 	}
 }
 
+// A token that the engine has made, but that nobody took, is not in the cache,
+// whether or not the pass after it is under way.
+func TestTakingACacheBeforeATokenIsTaken(t *testing.T) {
+	for kind, m := range caching(t) {
+		text := prompt(38, 11)
+		plain := ids(generate(t, m, text, Options{MaxTokens: 12}))
+		for _, before := range [][]int32{nil, prompt(39, 5)} {
+			for _, o := range []Options{{}, {Speculation: forced(4)}} {
+				c := emptyCache(t, m)
+				if before != nil {
+					generate(t, m, before, Options{MaxTokens: 2, Cache: c})
+					c = again(t, m, c)
+				}
+				start := c.Offset()
+				want := plain
+				if before != nil {
+					other := emptyCache(t, m)
+					generate(t, m, before, Options{MaxTokens: 2, Cache: other})
+					want = ids(generate(t, m, text, Options{MaxTokens: 12, Cache: other}))
+				}
+				o.MaxTokens, o.PrefillStepSize, o.Cache = 12, 64, c
+				r, err := m.Generate(text, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := readSome(t, r, 4)
+				if err := r.Ask(); err != nil {
+					t.Fatal(err)
+				}
+				for waiting := 0; waiting == 0; {
+					r.mu.Lock()
+					waiting = len(r.out)
+					r.mu.Unlock()
+				}
+				states, err := c.Take()
+				if err != nil {
+					t.Fatalf("%s: %v", kind, err)
+				}
+				if held := states[len(states)-1].Offset; held != start+len(text)+4 {
+					t.Errorf("%s: the cache holds %d tokens, want %d", kind, held, start+len(text)+4)
+				}
+				next, err := m.NewCache(states)
+				freeStates(states)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Resume(next); err != nil {
+					t.Fatal(err)
+				}
+				equal(t, kind, append(got, ids(collect(t, r, -1))...), want)
+				next.Close()
+			}
+		}
+	}
+}
+
 // Case 5: the reader trims the cache between two tokens. Speculating or not, the
 // tokens are the same, and those of mlx_lm's way: the next one was chosen
 // before.

@@ -175,6 +175,8 @@ func (c *Recurrent) Rollback(s *mlxc.Scope, keep int) error {
 		c.now.free()
 		c.now, c.before, c.stepped = c.before, snapshot{}, false
 		return nil
+	case keep == 0 && c.mark.length > 0 && !c.mark.state.Valid():
+		return fmt.Errorf("cannot go back %d tokens: no checkpoint was set", c.now.length-target)
 	case keep > c.replayable:
 		return fmt.Errorf("cannot keep %d tokens: the recurrent state can be brought back for the first %d only", keep, c.replayable)
 	}

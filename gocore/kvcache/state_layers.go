@@ -139,7 +139,7 @@ func (c *Recurrent) Adopt(_ *mlxc.Scope, st State, offset int) error {
 		}
 		c.now = snapshot{conv: conv.Clone(), state: state.Clone()}
 	}
-	c.now.length = offset
+	c.now.length, c.mark.length = offset, offset
 	return nil
 }
 
