@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import logging
+import pickle
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -93,11 +94,19 @@ def test_a_model_is_an_object_of_its_own(tiny: Tiny) -> None:
     b, _ = axlm.load(tiny("qwen3-f32"))
     assert a == a and a != b and bool(a) and len({a, b, a}) == 2
     assert repr(a).startswith("<axlm.Model qwen3,") and type(a).__name__ == "Model"
+    assert not hasattr(a, "_repr_html_") and not hasattr(a, "nothing")
     a.name = "mine"
     a.config = {"model_type": "qwen3"}
     assert a.name == "mine" and "config" not in a.parameters()
     for model in (a, b):
         model.close()
+
+
+def test_a_model_cannot_be_copied(tiny: Tiny) -> None:
+    model, _ = ours(tiny("qwen3-f32"))
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            duplicate(model)
 
 
 def test_loading_draws_what_it_draws_in_mlx_lm(folder: Path) -> None:
@@ -151,6 +160,7 @@ def test_a_model_read_lazily_gives_its_weights(tiny: Tiny) -> None:
 
 def test_sizes(folder: Path) -> None:
     (model, _), (other, _) = ours(folder), theirs(folder)
+    assert axlm.utils.get_total_parameters is get_total_parameters
     assert get_total_parameters(model) == get_total_parameters(other)
     assert compute_bits_per_weight(model) == compute_bits_per_weight(other)
     mx.eval(model)
@@ -270,6 +280,20 @@ def test_set_dtype_ends_running_requests(tiny: Tiny) -> None:
         for _ in running:
             pass
     assert len(generated(model, [1, 2, 3], 4)) == 4
+    model.close()
+
+
+def test_a_cache_of_another_dtype_goes_on(tiny: Tiny) -> None:
+    folder = tiny("qwen3-bf16")
+    (model, _), (other, _) = axlm.load(folder), mlx_lm.load(str(folder))
+    prompt = prompt_of(folder, "chat")
+    mine, wanted = mlx_cache.make_prompt_cache(model), mlx_cache.make_prompt_cache(other)
+    generated(model, prompt, 4, prompt_cache=mine)
+    list(generate_step(mx.array(prompt), other, max_tokens=4, prompt_cache=wanted))
+    model.set_dtype(mx.float32)
+    other.set_dtype(mx.float32)
+    expected = [token for token, _ in generate_step(mx.array(prompt[:9]), other, max_tokens=12, prompt_cache=wanted)]
+    assert generated(model, prompt[:9], 12, prompt_cache=mine) == expected
     model.close()
 
 

@@ -215,7 +215,7 @@ func TestBadFolders(t *testing.T) {
 		"empty weights": {func(d string) error { return os.WriteFile(filepath.Join(d, "model.safetensors"), nil, 0o600) }, errs.KindValue, "model.safetensors"},
 		"family": {func(d string) error {
 			return os.WriteFile(filepath.Join(d, "config.json"), []byte(`{"model_type":"abacus"}`), 0o600)
-		}, errs.KindValue, "abacus"},
+		}, errs.KindUnknownFamily, "abacus"},
 		"layers": {func(d string) error {
 			return edit(d, `"num_hidden_layers":2`, `"num_hidden_layers":3`)
 		}, errs.KindValue, "model.layers.2."},

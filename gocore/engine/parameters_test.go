@@ -116,6 +116,29 @@ func TestSetDTypeEndsRequests(t *testing.T) {
 	}
 }
 
+// Where passes are warmed up at load, they are again for weights of another
+// type; a state that was kept meanwhile can still be used.
+func TestSetDTypeWarmsUp(t *testing.T) {
+	yes := true
+	m := load(t, start(t, Config{WarmUp: &yes, PadViews: &yes}), nano(t, 64))
+	cache, err := m.NewCache(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	text, o := prompt(64, 12), Options{MaxTokens: 6, Cache: cache}
+	generate(t, m, text, o)
+	if err := m.SetDType(mlxc.BFloat16, []mlxc.DType{mlxc.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(generate(t, m, text, o)); n != o.MaxTokens {
+		t.Errorf("%d tokens on the state of another type", n)
+	}
+	if n := len(generate(t, m, text, Options{MaxTokens: 6, Speculation: forced(3)})); n != 6 {
+		t.Errorf("%d tokens after the cast", n)
+	}
+}
+
 func TestSetDTypeRefuses(t *testing.T) {
 	m := load(t, start(t, Config{}), nano(t, 63))
 	if err := m.SetDType(mlxc.Int32, []mlxc.DType{mlxc.Float32}); err == nil {

@@ -98,7 +98,7 @@ class _ModuleModel(Model):
 
     def _receive(self, module: nn.Module) -> None:
         """Put the core's arrays into a module. What the core does not have in this form stays mlx_lm's."""
-        places = [(part, key, name) for part, key, name in _arrays(module)]
+        places = list(_arrays(module))
         arrays = _bridge.parameters(self.handle, [name for _, _, name in places])
         for part, key, name in places:
             if name in arrays and arrays[name].shape == dict.__getitem__(part, key).shape:
@@ -109,8 +109,8 @@ class _ModuleModel(Model):
 
         Args:
             dtype: float16, bfloat16 or float32.
-            predicate: tells whether weights of a dtype are to be cast; None casts all. By default those are that are
-                of a floating-point type, so packed weights stay and their scales change.
+            predicate: tells whether weights of a dtype are to be cast; None casts all. By default those of a
+                floating-point type are: packed weights stay, and their scales change.
 
         Raises:
             ValueError: another dtype, packed weights are to be cast, a closed model.
@@ -159,6 +159,8 @@ class _ModuleModel(Model):
     # Attributes: the dictionary has the weights and layers, which stay; everything else is as in any object.
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what displays and copies ask every object for; a module's parts have no such names
+            return super().__getattribute__(name)
         if (value := self.get(name)) is not None:
             return value
         if self._handle is None:

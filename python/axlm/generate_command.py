@@ -51,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
     from .sample_utils import make_sampler
     from .utils import load
 
+    if args.seed is not None:  # as early as in mlx_lm: loading draws, too
+        import mlx.core as mx
+
+        mx.random.seed(args.seed)
     cache, metadata = _saved_cache(args)
     tokenizer_config = {
         **json.loads(metadata.get("tokenizer_config", "{}")),
@@ -64,10 +68,6 @@ def run(args: argparse.Namespace) -> int:
         return_config=True,
         trust_remote_code=args.trust_remote_code,
     )
-    if args.seed is not None:
-        import mlx.core as mx
-
-        mx.random.seed(args.seed)
     for token in args.extra_eos_token:
         tokenizer.add_eos_token(token)
     prompt, templated = _prompt(tokenizer, args, template_options, continued=cache is not None)

@@ -130,24 +130,6 @@ def load_model(
     return model, config
 
 
-def get_total_parameters(model: Model | nn.Module) -> int:
-    """Count a model's parameters; those that are packed into few bits count one each, without scales and biases."""
-    if isinstance(model, Model):
-        return model.num_parameters
-    from mlx_lm.utils import get_total_parameters
-
-    return get_total_parameters(model)
-
-
-def compute_bits_per_weight(model: Model | nn.Module) -> float:
-    """Compute how many bits a model takes per parameter, scales and biases included."""
-    if isinstance(model, Model):
-        return model.nbytes * 8 / model.num_parameters
-    from mlx_lm.utils import compute_bits_per_weight
-
-    return compute_bits_per_weight(model)
-
-
 def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None) -> Path:
     """Find a model's folder, downloading or converting it where needed.
 
