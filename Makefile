@@ -102,7 +102,7 @@ test-py: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## pytest, on the ins
 	@echo "== Python tests"
 	@cd tests && $(PY) -m pytest $(PYTEST)
 
-test-real: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## the long checks on a real model
+test-real: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## the long checks on real models, downloaded when first needed (see README)
 	@cd tests && $(PY) -m pytest -m real $(PYTEST)
 
 test-upstream: $(STAMPS)/installed $(STAMPS)/test ## mlx_lm's own tests on axlm, fetched from its source distribution

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,16 @@ def _reference(folder: Path, prompt: tuple[int, ...], tokens: int) -> Reference:
 def reference(folder: Path, prompt: Sequence[int], tokens: int) -> Reference:
     """Generate with mlx_lm, past end tokens."""
     return _reference(folder, tuple(prompt), tokens)
+
+
+@functools.cache
+def _elsewhere() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def reference_meanwhile(folder: Path, prompt: Sequence[int], tokens: int) -> Future[Reference]:
+    """As reference(), in a process beside this one: MLX's CPU kernels keep one core busy, so the caller has another."""
+    return _elsewhere().submit(reference, folder, list(prompt), tokens)
 
 
 def prompt_of(folder: Path, name: str) -> list[int]:

@@ -101,30 +101,17 @@ def convert(source: Path, folder: Path, *, dtype: str, quantised: bool, progress
 
 
 def _config(meta: dict[str, Any], tensors: dict[str, Any], dtype: str, quantised: bool) -> dict[str, Any]:
-    heads = meta["llama.attention.head_count"]
     config: dict[str, Any] = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "hidden_size": meta["llama.embedding_length"],
-        "intermediate_size": meta["llama.feed_forward_length"],
-        "num_hidden_layers": meta["llama.block_count"],
-        "num_attention_heads": heads,
-        "num_key_value_heads": meta.get("llama.attention.head_count_kv", heads),
-        "max_position_embeddings": meta["llama.context_length"],
-        # a float32 in the file: the shortest decimal that means it is the value the model was made with
-        "rms_norm_eps": float(str(np.float32(meta["llama.attention.layer_norm_rms_epsilon"]))),
-        "rope_theta": meta.get("llama.rope.freq_base", 10000.0),
+        **dimensions(meta),
         "rope_scaling": None,
-        "vocab_size": len(meta["tokenizer.ggml.tokens"]),
         "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": False,
         "mlp_bias": False,
         "hidden_act": "silu",
         "torch_dtype": TORCH_NAMES[dtype],
     }
-    for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        if f"tokenizer.ggml.{name}_token_id" in meta:
-            config[f"{key}_token_id"] = meta[f"tokenizer.ggml.{name}_token_id"]
     if quantised:
         quantisation: dict[str, Any] = {"group_size": GROUP, "bits": 4, "mode": "affine"}
         for name, tensor in tensors.items():
@@ -137,18 +124,46 @@ def _config(meta: dict[str, Any], tensors: dict[str, Any], dtype: str, quantised
     return config
 
 
+def dimensions(meta: dict[str, Any]) -> dict[str, Any]:
+    """The keys of config.json that families share: sizes, counts, the norms' epsilon, the rope's base, token ids."""
+    architecture = meta["general.architecture"]
+    heads = meta[f"{architecture}.attention.head_count"]
+    config: dict[str, Any] = {
+        "hidden_size": meta[f"{architecture}.embedding_length"],
+        "intermediate_size": meta[f"{architecture}.feed_forward_length"],
+        "num_hidden_layers": meta[f"{architecture}.block_count"],
+        "num_attention_heads": heads,
+        "num_key_value_heads": meta.get(f"{architecture}.attention.head_count_kv", heads),
+        "max_position_embeddings": meta[f"{architecture}.context_length"],
+        # a float32 in the file: the shortest decimal that means it is the value the model was made with
+        "rms_norm_eps": float(str(np.float32(meta[f"{architecture}.attention.layer_norm_rms_epsilon"]))),
+        "rope_theta": meta.get(f"{architecture}.rope.freq_base", 10000.0),
+        "vocab_size": len(meta["tokenizer.ggml.tokens"]),
+    }
+    for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+        if f"tokenizer.ggml.{name}_token_id" in meta:
+            config[f"{key}_token_id"] = meta[f"tokenizer.ggml.{name}_token_id"]
+    return config
+
+
 # ------------------------------------------------------------------------------------- weights
 
 
 def _path(name: str) -> str:
     """MLX's module path of a GGUF tensor, without its final ".weight"."""
-    if match := re.fullmatch(r"(?:blk\.(\d+)\.)?([a-z_]+)\.weight", name):
-        layer, part = match.groups()
-        if layer is None and part in TOP_LEVEL:
-            return TOP_LEVEL[part]
-        if layer is not None and part in IN_LAYER:
-            return f"model.layers.{layer}.{IN_LAYER[part]}"
+    module, _, kind = name.rpartition(".")
+    if kind == "weight" and (path := module_path(module, IN_LAYER)):
+        return path
     raise ValueError(f"GGUF tensor {name}: not part of a llama model as known here")
+
+
+def module_path(module: str, in_layer: dict[str, str]) -> str | None:
+    """MLX's path of a GGUF module ("blk.3.attn_q") by the family's names within a layer, or None."""
+    if module in TOP_LEVEL:
+        return TOP_LEVEL[module]
+    if (match := re.fullmatch(r"blk\.(\d+)\.([a-z_]+)", module)) and match[2] in in_layer:
+        return f"model.layers.{match[1]}.{in_layer[match[2]]}"
+    return None
 
 
 def _rotary_heads(name: str, config: dict[str, Any]) -> int:
