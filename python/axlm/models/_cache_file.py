@@ -21,7 +21,6 @@ from mlx_lm.models import cache as upstream
 
 from .. import _bridge
 from .._progress import Bar
-from .._request import WAIT_MS
 from ._cache_state import complete, flaw
 
 _PLAIN, _PACKED = ".safetensors", ".zst"
@@ -100,7 +99,7 @@ def _wait(start: Callable[[], int], description: str) -> None:
     bar = Bar(description, "B")
     job = start()
     try:
-        while not (state := _bridge.pack_wait(job, WAIT_MS))["ended"]:
+        while not (state := _bridge.pack_wait(job, _bridge.WAIT_MS))["ended"]:
             if state["total"]:
                 bar.update(state["done"], state["total"])
     finally:
