@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from mlx_lm.models import cache as _upstream
 from mlx_lm.models.cache import (
     ArraysCache,
     BatchKVCache,
@@ -34,6 +33,7 @@ from mlx_lm.models.cache import (
     trim_prompt_cache,
 )
 
+from .._delegate import delegate
 from . import _cache_file
 
 __all__ = [
@@ -60,10 +60,7 @@ __all__ = [
     "trim_prompt_cache",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Everything else in mlx_lm's module, its imports included."""
-    return getattr(_upstream, name)
+__getattr__, __dir__ = delegate(__name__)
 
 
 def save_prompt_cache(
