@@ -2,7 +2,10 @@ module axlm
 
 go 1.25.0
 
-require github.com/ebitengine/purego v0.11.3
+require (
+	github.com/ebitengine/purego v0.11.3
+	github.com/klauspost/compress v1.20.4
+)
 
 require (
 	github.com/go-python/gopy v0.4.10 // indirect

@@ -9,12 +9,15 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
+	"axlm/gocore/promptcache"
 	"axlm/mlxc"
 )
 
@@ -33,6 +36,7 @@ type state struct {
 	caches   map[int]*engine.Cache
 	arrays   map[int]mlxc.Array
 	forwards map[int]*forward
+	packings map[int]*promptcache.Job
 }
 
 // open is a request with the token that its reader got last.
@@ -70,6 +74,7 @@ var bridge = &state{
 	caches:   map[int]*engine.Cache{},
 	arrays:   map[int]mlxc.Array{},
 	forwards: map[int]*forward{},
+	packings: map[int]*promptcache.Job{},
 }
 
 // call runs f and gives its error, or its panic, the form that Python reads.
@@ -176,7 +181,12 @@ func Shutdown() (int, error) {
 		clear(bridge.models)
 		clear(bridge.requests)
 		clear(bridge.caches)
+		packings := slices.Collect(maps.Values(bridge.packings))
+		clear(bridge.packings)
 		bridge.mu.Unlock()
+		for _, job := range packings {
+			job.Cancel() // it removes what it had written
+		}
 		if e != nil {
 			e.Close()
 		}

@@ -294,7 +294,7 @@ func (e *Engine) park(r *Request) error {
 	}
 	c := r.borrowed
 	c.set(r.cache)
-	r.parked = max(1, c.Offset())
+	r.parked = c.Offset() + 1
 	c.holder, r.borrowed, r.cache = nil, nil, nil
 	return nil
 }
@@ -318,7 +318,7 @@ func (r *Request) Resume(c *Cache) error {
 			return errs.Value("the prompt cache is in use by another request")
 		}
 		r.borrow(c)
-		r.base += c.Offset() - r.parked
+		r.base += c.Offset() + 1 - r.parked
 		r.mu.Lock()
 		wanted := r.wanted
 		r.mu.Unlock()

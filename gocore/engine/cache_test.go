@@ -297,3 +297,69 @@ func TestBadCaches(t *testing.T) {
 		t.Error("keys without values were taken")
 	}
 }
+
+// A cache that is taken before the prompt's first token is in it comes back as
+// empty as it was, and the text begins where it would have.
+func TestTakingACacheBeforeThePrompt(t *testing.T) {
+	for kind, m := range caching(t) {
+		text := prompt(36, 11)
+		want := ids(generate(t, m, text, Options{MaxTokens: 24}))
+		c := emptyCache(t, m)
+		// Between the steps of another request, the engine does all that it is
+		// asked for: what is asked while it is held up comes before a step.
+		other, err := m.Generate(prompt(37, 200), Options{MaxTokens: 1, PrefillStepSize: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		release := make(chan struct{})
+		if err := m.engine.post(func() { <-release }); err != nil {
+			t.Fatal(err)
+		}
+		half := &oracle{truth: append(slices.Clone(text), want...), depth: 5, right: 3}
+		r, err := m.Generate(text, Options{
+			MaxTokens: 24, PrefillStepSize: 4, Cache: c, Speculation: forced(5), Proposers: []ngram.Proposer{half},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		took := make(chan []kvcache.State, 1)
+		go func() {
+			states, err := c.Take()
+			if err != nil {
+				t.Error(err)
+			}
+			took <- states
+		}()
+		for len(m.engine.commands) < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		close(release)
+		states := <-took
+		if len(states) == 0 || states[len(states)-1].Offset != 0 {
+			t.Fatalf("%s: the cache was not empty: %v", kind, states)
+		}
+		resume := func(states []kvcache.State) {
+			c, err = m.NewCache(states)
+			freeStates(states)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			if err := r.Resume(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resume(states)
+		got := readSome(t, r, 6) // two of a pass
+		if states, err = c.Take(); err != nil {
+			t.Fatal(err)
+		}
+		if held := states[len(states)-1].Offset; held != len(text)+6 {
+			t.Errorf("%s: the cache holds %d tokens, want %d", kind, held, len(text)+6)
+		}
+		resume(states)
+		equal(t, kind, append(got, readSome(t, r, 18)...), want)
+	}
+}

@@ -113,7 +113,7 @@ type Request struct {
 	cache     *kvcache.Cache // nil once it ended, and while it is lent
 	borrowed  *Cache         // whose state the cache is
 	base      int            // the cache's offset before the text
-	parked    int            // the cache's offset when it was lent
+	parked    int            // the cache's offset when it was last taken, plus 1; 0: never
 	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
 	ahead     *pass          // queued before its turn, nil for none

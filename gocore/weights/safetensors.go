@@ -65,6 +65,17 @@ func readHeader(dir, name string) ([]Tensor, fileInfo, error) {
 	return tensors, fileInfo{size: stat.Size(), headerHash: hex.EncodeToString(sum[:])}, nil
 }
 
+// Tensors reads and checks the header of a safetensors file of size bytes, as
+// readHeader does for a file of a folder. The tensors come in the order of
+// their bytes; path only names the file in errors.
+func Tensors(r io.ReaderAt, size int64, path string) ([]Tensor, error) {
+	header, err := headerBytes(r, size, path)
+	if err != nil {
+		return nil, err
+	}
+	return parseHeader(header, size, path)
+}
+
 // headerBytes reads the length and the header. Nothing is allocated before the
 // length is known to be within the file.
 func headerBytes(r io.ReaderAt, size int64, path string) ([]byte, error) {

@@ -430,6 +430,45 @@ def resume_draft(request: int, cache: int) -> None:
     call(_loaded().functions.resume_draft, request, cache)
 
 
+def pack_start(source: str, target: str) -> int:
+    """Start to compress a file with zstd. Returns a job for :func:`pack_wait`."""
+    return call(_loaded().functions.pack_start, source, target)
+
+
+def unpack_start(source: str, target: str, limit: int) -> int:
+    """Start to unpack a prompt cache into a new file of at most ``limit`` bytes. Returns a job."""
+    return call(_loaded().functions.unpack_start, source, target, limit)
+
+
+def pack_wait(job: int, wait_ms: int) -> dict[str, Any]:
+    """Wait for packing or unpacking, at most ``wait_ms`` milliseconds.
+
+    Returns:
+        ``done`` and ``total`` bytes of the content, ``ended``, and with the end ``sizes``: ``content`` and ``packed``.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: what the job failed with; it is over then.
+    """
+    return _object(_loaded().functions.pack_wait, job, wait_ms)
+
+
+def pack_cancel(job: int) -> None:
+    """Give a job up, and remove what it had written. One that has ended is left alone."""
+    call(_loaded().functions.pack_cancel, job)
+
+
+def cache_file_sizes(path: str, packed: bool) -> dict[str, int]:
+    """Check the headers of a prompt cache file, ``packed`` with zstd or plain.
+
+    Returns:
+        ``content`` and ``packed`` bytes.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: there is none, or it is damaged, truncated or of another kind.
+    """
+    return _object(_loaded().functions.cache_file_sizes, path, packed)
+
+
 def memory() -> dict[str, int]:
     """Return MLX's memory in bytes: ``active``, ``peak``, ``cache``."""
     return _object(_loaded().functions.memory)

@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 _LOAN = "_axlm_loan"
 
+moving = threading.RLock()
+"""Held while states move to the core or back, so that another thread's look at a cache comes before or after."""
+
+
+def _after_fork() -> None:
+    global moving
+    moving = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 class _Layer(NamedTuple):
     """A cache object's state: its arrays, and the numbers beside them."""
@@ -94,20 +105,25 @@ class _Lent:
         # Methods and __class__ too: the object may come back as one of another class.
         if name == "__dict__":
             return object.__getattribute__(self, name)
-        vars(self)[_LOAN].reclaim()
+        _reclaim(self)
         return getattr(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        vars(self)[_LOAN].reclaim()
+        _reclaim(self)
         setattr(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        vars(self)[_LOAN].reclaim()
+        _reclaim(self)
         delattr(self, name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        vars(self)[_LOAN].reclaim()
+        _reclaim(self)
         return self.__reduce_ex__(protocol)
+
+
+def _reclaim(cache: _Lent) -> None:
+    if (loan := vars(cache).get(_LOAN)) is not None:  # another thread may have been faster
+        loan.reclaim()
 
 
 @functools.cache
@@ -130,7 +146,6 @@ class Loan:
         self.user: Any = None
         """The request that uses the state."""
         self._members = members
-        self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _free, handle, os.getpid())
         # At exit the system takes the memory back; the core may be busy then.
         self._finalizer.atexit = False
@@ -160,7 +175,7 @@ class Loan:
             RuntimeError, ValueError: the state is lost, since its request failed or its model was closed. The objects
                 are empty then.
         """
-        with self._lock:
+        with moving:
             if not self.handle:
                 return
             handle, self.handle = self.handle, 0
@@ -192,11 +207,12 @@ def _restore(member: _Member, layer: dict[str, Any] | None) -> None:
 
             kind = layer["kind"]
             cls = getattr(classes, kind)
-    object.__setattr__(cache, "__class__", cls)
+    # The class last: until then, other threads that look at the object wait for this one.
     attributes = vars(cache)
-    attributes.clear()
     attributes.update(member.kept)
     attributes.update(_contents(kind, arrays, layer))
+    object.__setattr__(cache, "__class__", cls)
+    del attributes[_LOAN]
 
 
 def _free(handle: int, owner: int) -> None:
@@ -217,6 +233,11 @@ def lend(model: Model, caches: Sequence[Any]) -> Loan:
     """
     if not isinstance(caches, (list, tuple)):
         raise TypeError(f"prompt_cache: want a list of cache objects, one a layer, not {type(caches).__name__}")
+    with moving:
+        return _lend(model, caches)
+
+
+def _lend(model: Model, caches: Sequence[Any]) -> Loan:
     loans = {id(loan): loan for cache in caches if (loan := loan_of(cache)) is not None}
     for loan in loans.values():
         if loan.of(model.handle, caches):
@@ -263,9 +284,10 @@ def _adopt(model: Model, caches: Sequence[Any]) -> Loan:
     del found  # it holds the arrays
     for cache in caches:
         attributes = vars(cache)
-        attributes.clear()
         attributes[_LOAN] = loan
         cache.__class__ = _lent(type(cache))
+        for name in attributes.keys() - {_LOAN}:
+            del attributes[name]
     return loan
 
 

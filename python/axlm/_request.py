@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _bridge
+from . import _bridge, _loan
 from ._crossing import pack_ids
 from ._loan import Loan, lend
 from ._progress import PrefillWatch, ProgressCallback
@@ -136,18 +136,19 @@ class Request(Iterator[tuple[int, bool]]):
         self._owner = os.getpid()
         if draft is not None:
             options |= {"draft_model": draft.model.handle, "num_draft_tokens": draft.tokens}
-        for option, owner, objects, resume in (
-            ("cache", model, caches, _bridge.resume),
-            ("draft_cache", draft and draft.model, draft and draft.caches, _bridge.resume_draft),
-        ):
-            if owner is not None and objects is not None:
-                self._borrowed.append(_Borrowed(owner, objects, resume))
-                options[option] = self._borrowed[-1].loan.handle
-        if embeddings is not None:
-            options["embeddings"] = _bridge.array_in(embeddings)
-        self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
-        for borrowed in self._borrowed:
-            borrowed.loan.user = self
+        with _loan.moving:  # nobody takes a state back before the request has it
+            for option, owner, objects, resume in (
+                ("cache", model, caches, _bridge.resume),
+                ("draft_cache", draft and draft.model, draft and draft.caches, _bridge.resume_draft),
+            ):
+                if owner is not None and objects is not None:
+                    self._borrowed.append(_Borrowed(owner, objects, resume))
+                    options[option] = self._borrowed[-1].loan.handle
+            if embeddings is not None:
+                options["embeddings"] = _bridge.array_in(embeddings)
+            self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
+            for borrowed in self._borrowed:
+                borrowed.loan.user = self
 
     def __next__(self) -> tuple[int, bool]:
         handle = self._open_handle()
@@ -167,9 +168,10 @@ class Request(Iterator[tuple[int, bool]]):
         """Hand the caches to the core again, if somebody looked at one."""
         for borrowed in self._borrowed:
             if not borrowed.loan.held:
-                borrowed.loan = lend(borrowed.model, borrowed.caches)
-                borrowed.resume(handle, borrowed.loan.handle)
-                borrowed.loan.user = self
+                with _loan.moving:
+                    borrowed.loan = lend(borrowed.model, borrowed.caches)
+                    borrowed.resume(handle, borrowed.loan.handle)
+                    borrowed.loan.user = self
 
     def logprobs(self) -> mx.array:
         """Return the log probabilities [V] at the last token, in the model's dtype, in memory shared with the core."""

@@ -28,7 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add("--eos-token", metavar="TOKEN", help="the tokenizer's end token, in place of its own")
     add("--max-kv-size", type=int, help="the most tokens that attention remembers")
-    add("--prompt-cache-file", metavar="FILE", required=True, help="the file to write, *.safetensors")
+    add(
+        "--prompt-cache-file",
+        metavar="FILE",
+        required=True,
+        help="the file to write, *.safetensors or, compressed, *.safetensors.zst",
+    )
     add("--prompt", required=True, help="the user's message; - reads it from stdin")
     add_quantized_cache(parser)
 
