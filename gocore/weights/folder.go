@@ -174,6 +174,7 @@ func weightFiles(dir string) ([]string, error) {
 func (f *Folder) WithTensors(table map[string]Tensor) *Folder {
 	changed := *f
 	changed.Tensors, changed.source = table, table
+	changed.Files, changed.files = nil, nil
 	return &changed
 }
 
