@@ -74,3 +74,14 @@ func CastWeights(model int, to string, from string) (int, error) {
 		return 0, m.SetDType(target, types)
 	})
 }
+
+// Adapt gives a model the adapter in a folder in place of the one that it has.
+func Adapt(model int, path string) (int, error) {
+	return call(func() (int, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return 0, err
+		}
+		return 0, m.Adapt(path)
+	})
+}

@@ -154,6 +154,34 @@ def test_the_model_counts_its_adapter(tiny: Tiny, tmp_path: Path) -> None:
     assert "adapter" in repr(adapted) and "adapter" not in repr(plain)
 
 
+def test_a_loaded_model_is_given_adapters(tiny: Tiny, tmp_path: Path) -> None:
+    from axlm.utils import load_adapters
+    from mlx.utils import tree_flatten
+
+    folder = tiny("qwen3-f32")
+    prompt = prompt_of(folder, "text")
+    one, other = write(folder, tmp_path / "1", seed=1), write(folder, tmp_path / "2", seed=2)
+    model, _ = axlm.load(folder)
+    stream = axlm.generate_step(prompt, model)
+    next(stream)
+    for adapter in (one, other):
+        assert load_adapters(model, str(adapter)) is model
+        assert generated(model, prompt, 24) == theirs(folder, adapter, prompt, 24)[0]
+    with pytest.raises(ValueError, match="another adapter"):
+        list(stream)
+    (name,) = {
+        name for name, _ in tree_flatten(model.parameters()) if name.endswith("layers.0.self_attn.q_proj.lora_a")
+    }
+    held = mx.load(str(other / "adapters.safetensors"))[name]
+    assert mx.array_equal(dict(tree_flatten(model.parameters()))[name], held)
+    assert "'" + str(other) + "'" in repr(model)
+    with pytest.raises(FileNotFoundError):
+        load_adapters(model, tmp_path / "absent")
+    with pytest.raises(ValueError, match="does not fit"):
+        load_adapters(model, write(tiny("llama-bias-f32"), tmp_path / "3", kind="full"))
+    assert generated(model, prompt, 24) == theirs(folder, other, prompt, 24)[0]
+
+
 # Errors
 
 
@@ -216,6 +244,7 @@ def test_what_is_wrong_with_an_adapter_is_named(tiny: Tiny, tmp_path: Path) -> N
     refused(changed(make(), scale=None), KeyError, "lora_parameters.scale")
     refused(changed(make(), scale=None, alpha=16), KeyError, "scale", "alpha")
     refused(changed(make(), rank=None), KeyError, "rank")
+    refused(changed(make(), dropout=None), KeyError, "dropout")
     refused(changed(make(), rank="4"), ValueError, "rank")
     refused(changed(make(), num_layers=None), ValueError, "num_layers")
     refused(changed(make(), lora_parameters=None), ValueError, "lora_parameters")

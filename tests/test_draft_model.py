@@ -98,11 +98,25 @@ def test_the_step_function_is_that_of_mlx_lm(tiny: Tiny) -> None:
     prompt = mx.array(prompt_of(folder, "text"))
     expected = list(their_step(prompt, their_model, their_model, num_draft_tokens=3, max_tokens=20))
     found = list(speculative_generate_step(prompt, model, model, num_draft_tokens=3, max_tokens=20))
+    assert [(token, mark) for token, _, mark in speculative_generate_step(prompt, their_model, their_model)][:20] == [
+        (token, mark) for token, _, mark in their_step(prompt, their_model, their_model, max_tokens=20)
+    ]
     for (token, logprobs, mark), (their_token, their_logprobs, their_mark) in zip(found, expected, strict=True):
         assert (token, mark) == (their_token, their_mark)
         assert mx.allclose(logprobs, their_logprobs, rtol=0, atol=1e-4)
     assert len(list(speculative_generate_step(prompt, model, model, num_draft_tokens=0, max_tokens=9))) == 9
     assert list(speculative_generate_step(prompt, model, model, max_tokens=0)) == []
+
+
+@pytest.mark.parametrize(("name", "other"), [("gemma4-f32", "gemma4_moe-f32"), ("gemma4_moe-f32", "gemma4-f32")])
+def test_wrong_drafts_past_a_window(tiny: Tiny, name: str, other: str) -> None:
+    """Cases 1 and 9: layers that forget, in the model and in the draft model."""
+    folder = tiny(name)
+    model, draft = ours(folder)[0], ours(tiny(other))[0]
+    for prompt in (prompt_of(folder, "text"), prompt_of(folder, "long")[:90]):
+        found = drafted(model, draft, prompt, max_tokens=64, num_draft_tokens=4)
+        assert [token for token, _ in found] == reference(folder, prompt, 64).ids
+        assert sum(mark for _, mark in found) < 32
 
 
 def test_statistics_tell_drafted_and_accepted(tiny: Tiny) -> None:
@@ -186,6 +200,9 @@ def test_models_that_cannot_draft_are_named(tiny: Tiny) -> None:
     refused(ValueError, "the model, qwen3_5", recurrent, model)
     refused(TypeError, "draft_model.*Model", model, their_model)
     refused(TypeError, "draft_model", model, "qwen3")
+    refused(TypeError, "draft_model.*the core's", their_model, model)
+    with pytest.raises(TypeError, match=r"draft_model.*the core's"):
+        next(speculative_generate_step([1, 2, 3], their_model, model))
     refused(ValueError, "num_draft_tokens", model, model, num_draft_tokens=-1)
     refused(TypeError, "num_draft_tokens", model, model, num_draft_tokens=1.5)
     refused(ValueError, "input_embeddings", model, model, input_embeddings=mx.zeros((3, 128)))

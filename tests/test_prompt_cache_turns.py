@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from axlm import cli
 from axlm.models import cache as ours
 from caches import SUFFIXES
 from mlx_lm.generate import generate_step
@@ -135,3 +136,20 @@ def test_trimming_a_loaded_cache(tiny: Tiny, tmp_path: Path) -> None:
     assert ours.can_trim_prompt_cache(loaded)
     assert ours.trim_prompt_cache(loaded, TOKENS + 3) == TOKENS + 3
     assert with_axlm(folder, ids[-3:], loaded) == wanted
+
+
+def test_the_commands_take_compressed_files(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tiny("qwen3-f32"))
+    texts = []
+    for suffix in (".safetensors", ".safetensors.zst"):
+        file = str(tmp_path / f"cache{suffix}")
+        prompt = ["--model", folder, "--prompt", "The sea is wide and the sea is deep; the sea"]
+        assert cli.main(["cache_prompt", *prompt, "--prompt-cache-file", file]) == 0
+        capsys.readouterr()
+        assert cli.main(["generate", "--prompt-cache-file", file, "-p", "was calm", "-m", "12", "--verbose", "F"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and len(texts[0]) > 5
+    Path(file).write_bytes(Path(file).read_bytes()[:-9])
+    assert cli.main(["generate", "--prompt-cache-file", file, "-p", "was calm"]) == 1
+    message = capsys.readouterr().err
+    assert file in message and "truncated" in message and message.count("\n") == 1

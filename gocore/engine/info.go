@@ -24,8 +24,12 @@ func (m *Model) Info() (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	adapter := ""
+	if dir := m.adapter.Load(); dir != nil {
+		adapter = *dir
+	}
 	return Info{
-		Path: m.Folder.Dir, Adapter: m.adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers, Caches: m.caches,
-		Bytes: m.Bytes(), Parameters: m.parameters, Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
+		Path: m.Folder.Dir, Adapter: adapter, ModelType: m.Folder.ModelType, VocabSize: m.vocab, Layers: m.layers, Caches: m.caches,
+		Bytes: m.Bytes(), Parameters: int(m.parameters.Load()), Config: m.Folder.Config, EndTokens: ends, Description: m.manifest.Description,
 	}, nil
 }

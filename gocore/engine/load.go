@@ -98,13 +98,16 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Folder: folder, engine: e, adapter: o.Adapter, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
+	m := &Model{Folder: folder, engine: e, live: map[uint64]*Request{}, shared: shared, manifest: manifest}
+	if adapter != nil {
+		m.adapter.Store(&o.Adapter)
+	}
 	if err := e.do(func() error { return m.assemble(adapter) }); err != nil {
 		return nil, fmt.Errorf("loading a %s model: %w", folder.ModelType, err)
 	}
 	arrays := m.store.Arrays()
 	m.bytes.Store(bytesOf(arrays))
-	m.parameters = m.store.Parameters()
+	m.parameters.Store(int64(m.store.Parameters()))
 	l.total.Store(m.bytes.Load())
 	if o.Lazy {
 		return m, nil

@@ -19,7 +19,7 @@ type Model struct {
 	Folder *weights.Folder
 
 	engine   *Engine
-	adapter  string // the folder of the adapter that it has, "" for none
+	adapter  atomic.Pointer[string] // the folder of the adapter that it has, nil for none
 	closed   atomic.Bool
 	manifest *weights.Manifest
 	vocab    int
@@ -30,7 +30,7 @@ type Model struct {
 	recurrent  bool
 	drafted    int // length of text up to which drafts may be verified, 0 for any
 	bytes      atomic.Int64
-	parameters int
+	parameters atomic.Int64
 
 	// What follows is touched by the engine's thread alone.
 	model models.Model

@@ -12,7 +12,10 @@ import (
 	"axlm/mlxc"
 )
 
-var errCast = errs.Value("the model's weights were given another dtype")
+var (
+	errCast    = errs.Value("the model's weights were given another dtype")
+	errAdapted = errs.Value("the model was given another adapter")
+)
 
 // Parameters are the weights of the given names, which are those of mlx_lm's
 // modules, evaluated; none for a name that the model does not have. The handles
@@ -53,39 +56,84 @@ func (m *Model) SetDType(to mlxc.DType, from []mlxc.DType) error {
 		if m.model == nil {
 			return errModelClosed
 		}
-		built, store, err := m.cast(to, from)
-		if err != nil {
+		cast := func(s *mlxc.Scope, a mlxc.Array) mlxc.Array {
+			if slices.Contains(from, a.DType()) {
+				return s.AsType(a, to)
+			}
+			return a
+		}
+		adapter, beside := m.store.Adapter()
+		if err := m.rebuild(cast, adapter, beside, errCast); err != nil {
 			return fmt.Errorf("casting weights to %v: %w", to, err)
-		}
-		for _, r := range m.live {
-			m.engine.drop(r, errCast)
-		}
-		m.store.Free()
-		m.model, m.store = built, store
-		m.bytes.Store(bytesOf(store.Arrays()))
-		if m.engine.warm {
-			return m.warmUp()
 		}
 		return nil
 	})
 }
 
-// cast builds the model anew from its weights in memory, some of them cast.
-func (m *Model) cast(to mlxc.DType, from []mlxc.DType) (models.Model, *nn.Store, error) {
+// Adapt gives the model the adapter in dir in place of the one that it has.
+// Requests that run end with an error, because their states are of the weights
+// before. Where the adapter does not fit, the model stays as it is.
+func (m *Model) Adapt(dir string) error {
+	adapter, err := weights.OpenAdapter(dir)
+	if err != nil {
+		return err
+	}
+	return m.engine.do(func() error {
+		if m.model == nil {
+			return errModelClosed
+		}
+		beside, _, err := mlxc.LoadSafetensors(adapter.Path(), m.engine.reader)
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", adapter.Path(), err)
+		}
+		defer func() {
+			for _, a := range beside {
+				a.Free()
+			}
+		}()
+		same := func(_ *mlxc.Scope, a mlxc.Array) mlxc.Array { return a }
+		if err := m.rebuild(same, adapter, beside, errAdapted); err != nil {
+			return fmt.Errorf("applying an adapter: %w", err)
+		}
+		m.adapter.Store(&dir)
+		return nil
+	})
+}
+
+// rebuild puts in the model's place one of its weights in memory, changed, and
+// of an adapter with its arrays, which stay the caller's. Requests that run end
+// with the error gone.
+func (m *Model) rebuild(change func(*mlxc.Scope, mlxc.Array) mlxc.Array, adapter *weights.Adapter, beside map[string]mlxc.Array, gone error) error {
+	built, store, err := m.again(change, adapter, beside)
+	if err != nil {
+		return err
+	}
+	for _, r := range m.live {
+		m.engine.drop(r, gone)
+	}
+	m.store.Free()
+	m.model, m.store = built, store
+	m.bytes.Store(bytesOf(store.Arrays()))
+	m.parameters.Store(int64(store.Parameters()))
+	if m.engine.warm {
+		return m.warmUp()
+	}
+	return nil
+}
+
+// again builds the model anew from its weights in memory.
+func (m *Model) again(change func(*mlxc.Scope, mlxc.Array) mlxc.Array, adapter *weights.Adapter, beside map[string]mlxc.Array) (models.Model, *nn.Store, error) {
 	s := m.engine.scope
 	s.Reset()
 	defer s.Close()
-	recast := func(all map[string]mlxc.Array) map[string]mlxc.Array {
+	changed := func(all map[string]mlxc.Array) map[string]mlxc.Array {
 		out := make(map[string]mlxc.Array, len(all))
 		for name, a := range all {
-			if slices.Contains(from, a.DType()) {
-				a = s.AsType(a, to)
-			}
-			out[name] = s.Keep(a)
+			out[name] = s.Keep(change(s, a))
 		}
 		return out
 	}
-	arrays, table := recast(m.store.Named()), map[string]weights.Tensor{}
+	arrays, table := changed(m.store.Named()), map[string]weights.Tensor{}
 	for name, a := range arrays {
 		table[name] = weights.Tensor{Name: name, Source: name, DType: fileTypes[a.DType()], Shape: a.Shape()}
 	}
@@ -96,8 +144,8 @@ func (m *Model) cast(to mlxc.DType, from []mlxc.DType) (models.Model, *nn.Store,
 		return nil, nil, err
 	}
 	store := nn.NewStore(folder, manifest, arrays, s)
-	if adapter, beside := m.store.Adapter(); adapter != nil {
-		err = store.Adapt(adapter, recast(beside))
+	if adapter != nil {
+		err = store.Adapt(adapter, changed(beside))
 	}
 	var built models.Model
 	if err == nil {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -152,5 +154,56 @@ func TestSetDTypeRefuses(t *testing.T) {
 	}
 	if _, err := m.Parameters([]string{"model.norm.weight"}); !errors.Is(err, errModelClosed) {
 		t.Errorf("a closed model: %v", err)
+	}
+}
+
+// writeAdapter saves a LoRA of rank 2 for the first layer's queries.
+func writeAdapter(t *testing.T, seed uint64, inputs int) string {
+	t.Helper()
+	w := newWriter(t, seed, nil)
+	w.add("model.layers.0.self_attn.q_proj.lora_a", 1, 0, inputs, 2)
+	w.add("model.layers.0.self_attn.q_proj.lora_b", 1, 0, 2, 32)
+	dir := w.save()
+	config := `{"num_layers": -1, "lora_parameters": {"rank": 2, "scale": 2.0, "dropout": 0.0}}`
+	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "adapters.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A model that is given an adapter is one that was loaded with it; one that does
+// not fit changes nothing.
+func TestAdapt(t *testing.T) {
+	e := start(t, Config{})
+	dir, text := nano(t, 64), prompt(64, 8)
+	m := load(t, e, dir)
+	plain := ids(generate(t, m, text, Options{MaxTokens: 20}))
+	before := m.Bytes()
+	for seed := uint64(70); seed < 72; seed++ {
+		adapter := writeAdapter(t, seed, 32)
+		loaded, _, err := e.Load(dir, LoadOptions{Adapter: adapter}).Wait(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ids(generate(t, loaded, text, Options{MaxTokens: 20}))
+		if slices.Equal(want, plain) {
+			t.Fatal("the adapter changes nothing")
+		}
+		if err := m.Adapt(adapter); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "given an adapter", ids(generate(t, m, text, Options{MaxTokens: 20})), want)
+		for _, wrong := range []string{writeAdapter(t, seed, 31), filepath.Join(adapter, "absent")} {
+			if err := m.Adapt(wrong); err == nil {
+				t.Errorf("%s was accepted", wrong)
+			}
+		}
+		equal(t, "after a refusal", ids(generate(t, m, text, Options{MaxTokens: 20})), want)
+		if info, err := m.Info(); err != nil || info.Adapter != adapter || m.Bytes() != before+4*(32*2+2*32) {
+			t.Errorf("adapter %q, %d bytes instead of %d before, %v", info.Adapter, m.Bytes(), before, err)
+		}
 	}
 }

@@ -55,7 +55,7 @@ type LowRankShape func(rank int) (a, b, magnitude []int)
 
 // OpenAdapter reads the adapter in dir: its configuration, and what its file
 // holds. A missing folder or file is a NotFound error; broken ones are
-// ValueErrors, a configuration without a scale or rank a KeyError.
+// ValueErrors, a configuration without a scale, rank or dropout a KeyError.
 func OpenAdapter(dir string) (*Adapter, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, errs.NotFound("adapter folder %s does not exist", dir)
@@ -99,7 +99,7 @@ func (a *Adapter) read(c Reader) error {
 		c.Fail(c.Config().Missing("lora_parameters"))
 	}
 	p := c.Map("lora_parameters")
-	for _, key := range []string{"scale", "rank"} {
+	for _, key := range []string{"scale", "rank", "dropout"} { // the last is for training, and wanted all the same
 		if p.Err() == nil && !p.Has(key) {
 			hint := ""
 			if key == "scale" && p.Has("alpha") {

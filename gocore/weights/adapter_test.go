@@ -31,13 +31,13 @@ const layer3 = "model.layers.3.self_attn.q_proj"
 func TestWhichLayersAnAdapterCovers(t *testing.T) {
 	tensors := table{layer3 + ".lora_a": "F32 8 2", layer3 + ".lora_b": "F32 2 8"}
 	for config, covered := range map[string]bool{
-		`{"num_layers": -1, "lora_parameters": {"rank": 2, "scale": 1}}`:                                 true,
-		`{"num_layers": 0, "lora_parameters": {"rank": 2, "scale": 1, "keys": null}}`:                    true,
-		`{"num_layers": 1, "lora_parameters": {"rank": 2, "scale": 1}}`:                                  true,
-		`{"num_layers": 9, "lora_parameters": {"rank": 2, "scale": 1, "keys": ["self_attn.q_proj"]}}`:    true,
-		`{"num_layers": 4, "lora_parameters": {"rank": 2, "scale": 1, "keys": ["mlp.up_proj"]}}`:         false,
-		`{"num_layers": 4, "lora_parameters": {"rank": 2, "scale": 1, "keys": []}}`:                      false,
-		`{"num_layers": 1, "lora_parameters": {"rank": 2, "scale": 1, "keys": ["` + layer3 + `", "x"]}}`: true,
+		`{"num_layers": -1, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1}}`:                                 true,
+		`{"num_layers": 0, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1, "keys": null}}`:                    true,
+		`{"num_layers": 1, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1}}`:                                  true,
+		`{"num_layers": 9, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1, "keys": ["self_attn.q_proj"]}}`:    true,
+		`{"num_layers": 4, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1, "keys": ["mlp.up_proj"]}}`:         false,
+		`{"num_layers": 4, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1, "keys": []}}`:                      false,
+		`{"num_layers": 1, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1, "keys": ["` + layer3 + `", "x"]}}`: true,
 	} {
 		a, err := OpenAdapter(adapterFolder(t, config, tensors))
 		if err != nil {
@@ -52,7 +52,7 @@ func TestWhichLayersAnAdapterCovers(t *testing.T) {
 			t.Errorf("%s: %v", config, err)
 		}
 	}
-	a, err := OpenAdapter(adapterFolder(t, `{"num_layers": 2, "lora_parameters": {"rank": 2, "scale": 1}}`, tensors))
+	a, err := OpenAdapter(adapterFolder(t, `{"num_layers": 2, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1}}`, tensors))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestWhichLayersAnAdapterCovers(t *testing.T) {
 }
 
 func TestAdaptersThatDoNotFit(t *testing.T) {
-	const lora = `{"num_layers": 4, "lora_parameters": {"rank": 2, "scale": 1.5}}`
+	const lora = `{"num_layers": 4, "lora_parameters": {"rank": 2, "dropout": 0, "scale": 1.5}}`
 	dora := strings.Replace(lora, "{", `{"fine_tune_type": "dora", `, 1)
 	whole := table{layer3 + ".lora_a": "F32 8 2", layer3 + ".lora_b": "F32 2 8", layer3 + ".m": "F32 8"}
 	for name, c := range map[string]struct {
@@ -148,13 +148,14 @@ func TestAdapterConfigurations(t *testing.T) {
 		kind   string
 		word   string
 	}{
-		"no scale":   {`{"num_layers": 1, "lora_parameters": {"rank": 2}}`, errs.KindKey, "lora_parameters.scale"},
-		"alpha":      {`{"num_layers": 1, "lora_parameters": {"rank": 2, "alpha": 16}}`, errs.KindKey, "alpha"},
+		"no scale":   {`{"num_layers": 1, "lora_parameters": {"rank": 2, "dropout": 0}}`, errs.KindKey, "lora_parameters.scale"},
+		"alpha":      {`{"num_layers": 1, "lora_parameters": {"rank": 2, "dropout": 0, "alpha": 16}}`, errs.KindKey, "alpha"},
 		"no rank":    {`{"num_layers": 1, "lora_parameters": {"scale": 2}}`, errs.KindKey, "lora_parameters.rank"},
-		"no layers":  {`{"lora_parameters": {"rank": 2, "scale": 1}}`, errs.KindValue, "num_layers"},
+		"no dropout": {`{"num_layers": 1, "lora_parameters": {"rank": 2, "scale": 1}}`, errs.KindKey, "lora_parameters.dropout"},
+		"no layers":  {`{"lora_parameters": {"rank": 2, "dropout": 0, "scale": 1}}`, errs.KindValue, "num_layers"},
 		"nothing":    {`{"num_layers": 1}`, errs.KindValue, "lora_parameters"},
-		"rank 0":     {`{"num_layers": 1, "lora_parameters": {"rank": 0, "scale": 1}}`, errs.KindValue, "rank"},
-		"keys":       {`{"num_layers": 1, "lora_parameters": {"rank": 1, "scale": 1, "keys": 3}}`, errs.KindValue, "keys"},
+		"rank 0":     {`{"num_layers": 1, "lora_parameters": {"rank": 0, "dropout": 0, "scale": 1}}`, errs.KindValue, "rank"},
+		"keys":       {`{"num_layers": 1, "lora_parameters": {"rank": 1, "dropout": 0, "scale": 1, "keys": 3}}`, errs.KindValue, "keys"},
 		"other type": {`{"fine_tune_type": "ia3"}`, errs.KindValue, "ia3"},
 		"no object":  {`[]`, errs.KindValue, adapterConfigFile},
 		"broken":     {`{"num_layers"`, errs.KindValue, adapterConfigFile},

@@ -267,6 +267,11 @@ def set_dtype(model: int, dtype: str, old: list[str]) -> None:
     call(_loaded().functions.cast_weights, model, dtype, json.dumps(old))
 
 
+def adapt(model: int, path: str) -> None:
+    """Give a model the adapter in a folder in place of the one that it has. Running requests end with a ValueError."""
+    call(_loaded().functions.adapt, model, path)
+
+
 def start(model: int, ids: bytes, options: dict[str, Any]) -> int:
     """Start a request.
 

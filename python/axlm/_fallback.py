@@ -27,16 +27,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def serves(model: Any) -> bool:
+def serves(model: Any, draft_model: Any = None) -> bool:
     """Tell whether mlx_lm, and not the core, generates with ``model``.
 
     Raises:
-        TypeError: neither can.
+        TypeError: neither can, or mlx_lm would, but not with this draft model, which the core runs.
     """
     if isinstance(model, Model):
         return False
     if not callable(model):
         raise TypeError(f"the model must come from axlm.load or be an MLX module, not be a {type(model).__name__}")
+    if isinstance(draft_model, Model):
+        raise TypeError(
+            f"draft_model: mlx_lm runs the model, a {type(model).__name__}, but not its draft model, which is the "
+            "core's; load both with mlx_lm, or with axlm two that the core runs"
+        )
     return True
 
 
@@ -115,6 +120,15 @@ def steps(prompt: Any, model: Any, stream: Any, ngram: Any, **options: Any) -> I
     ngram_options(ngram)  # wrong settings are as wrong here
     ids = _ids(prompt, options.get("input_embeddings"))
     yield from generate_step(ids, model, **_stream(stream), **options)
+
+
+def speculative_steps(
+    prompt: Any, model: Any, draft_model: Any, stream: Any, **options: Any
+) -> Iterator[tuple[int, mx.array, bool]]:
+    """Do what :func:`axlm.generate.speculative_generate_step` does, with mlx_lm."""
+    from mlx_lm.generate import speculative_generate_step
+
+    yield from speculative_generate_step(_ids(prompt, None), model, draft_model, **_stream(stream), **options)
 
 
 def responses(

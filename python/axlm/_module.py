@@ -47,19 +47,22 @@ def build(folder: Path, model_config: dict[str, Any] | None, adapter_path: str |
     return module
 
 
-def model(handle: int, folder: Path, config: dict[str, Any], module: nn.Module) -> Model:
+def model(
+    handle: int, folder: Path, config: dict[str, Any], overrides: dict[str, Any] | None, module: nn.Module
+) -> Model:
     """Make the model of a core's handle.
 
     Args:
         handle: the core's, given up to the model.
         folder: the model folder.
         config: the configuration.
+        overrides: the entries of it that the caller replaced.
         module: from :func:`build`; it becomes the model's.
 
     Returns:
         A model that is an instance of the module's class, too.
     """
-    return _class(type(module))(handle, folder, config, module)
+    return _class(type(module))(handle, folder, config, overrides, module)
 
 
 @functools.cache
@@ -78,10 +81,12 @@ class _ModuleModel(Model):
     A module is a dictionary, here an empty one until it is looked into.
     """
 
-    def __init__(self, handle: int, path: Path, config: dict[str, Any], module: nn.Module) -> None:
+    def __init__(
+        self, handle: int, path: Path, config: dict[str, Any], overrides: dict[str, Any] | None, module: nn.Module
+    ) -> None:
         vars(self).update(vars(module))  # args, model_type, …
         vars(self)["_module"] = module
-        super().__init__(handle, path, config)
+        super().__init__(handle, path, config, overrides)
 
     def _fill(self) -> None:
         """Take the module's contents over, with the core's arrays."""
@@ -103,6 +108,13 @@ class _ModuleModel(Model):
         for part, key, name in places:
             if name in arrays and arrays[name].shape == dict.__getitem__(part, key).shape:
                 dict.__setitem__(part, key, arrays[name])
+
+    def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
+        super()._adapt(adapter_path)
+        module = build(self.path, self._overrides, adapter_path)
+        with _filling:
+            dict.clear(self)
+            vars(self)["_module"] = module
 
     def set_dtype(self, dtype: mx.Dtype, predicate: Callable[[mx.Dtype], bool] | None = _is_floating) -> None:
         """Cast the weights, in the core. A request that is running ends with a ValueError.

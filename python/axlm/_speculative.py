@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from . import _fallback
 from ._request import Draft, integer
 from .model import Model
 
@@ -116,20 +117,22 @@ def speculative_generate_step(
         ValueError: the state of one of the models, or a prompt cache, cannot be trimmed; a closed model; and as
             :func:`axlm.generate_step`.
     """
+    options = {
+        "max_tokens": max_tokens,
+        "sampler": sampler,
+        "logits_processors": logits_processors,
+        "prompt_cache": prompt_cache,
+        "prefill_step_size": prefill_step_size,
+        "kv_bits": kv_bits,
+        "kv_group_size": kv_group_size,
+        "quantized_kv_start": quantized_kv_start,
+    }
+    if _fallback.serves(model, draft_model):
+        options["num_draft_tokens"] = num_draft_tokens
+        yield from _fallback.speculative_steps(prompt, model, draft_model, stream, **options)
+        return
     from .generate import _start
 
-    with _start(
-        prompt,
-        model,
-        max_tokens=max_tokens,
-        sampler=sampler,
-        logits_processors=logits_processors,
-        prompt_cache=prompt_cache,
-        prefill_step_size=prefill_step_size,
-        kv_bits=kv_bits,
-        kv_group_size=kv_group_size,
-        quantized_kv_start=quantized_kv_start,
-        draft=draft_of(draft_model, num_draft_tokens),
-    ) as run:
+    with _start(prompt, model, draft=draft_of(draft_model, num_draft_tokens), **options) as run:
         for token, drafted, values in run.steps:
             yield token, values, drafted

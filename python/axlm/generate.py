@@ -324,7 +324,7 @@ def _responses(
     """Do the work of :func:`stream_generate`; without ``logprobs`` the responses carry none."""
     if max_tokens == 0:
         raise ValueError("max_tokens must not be 0 (-1 means no limit)")
-    if _fallback.serves(model):
+    if _fallback.serves(model, draft_model):
         options = {"max_tokens": max_tokens, "draft_model": draft_model, **kwargs}
         if num_draft_tokens is not None:
             options["num_draft_tokens"] = num_draft_tokens

@@ -33,10 +33,13 @@ class Model:
         model_type: the family.
     """
 
-    def __init__(self, handle: int, path: Path, config: dict[str, Any]) -> None:
+    def __init__(
+        self, handle: int, path: Path, config: dict[str, Any], overrides: dict[str, Any] | None = None
+    ) -> None:
         info = _bridge.model_info(handle)
         self.path = path
         self.config = config
+        self._overrides = overrides
         self.model_type = str(info["model_type"])
         self._info = info
         self._handle: int | None = handle
@@ -117,6 +120,11 @@ class Model:
             embeddings = _bridge.array_in(input_embeddings)
         return _bridge.forward(self.handle, ids, shape[0], loan.handle if loan else 0, embeddings)
 
+    def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
+        """Take an adapter in place of the one that the model has; see :func:`axlm.utils.load_adapters`."""
+        _bridge.adapt(self.handle, os.fspath(adapter_path))
+        self._info = _bridge.model_info(self.handle)
+
     def stats(self) -> Stats:
         """Return the core's counters of this model, a dictionary; ``model.stats().plot()`` draws them."""
         return Stats(_bridge.stats(self.handle))
@@ -169,8 +177,8 @@ def model_maker(
         _logger.warning(
             "axlm: this model writes text, but has no layers or parameters, as mlx_lm cannot load it: %s", error
         )
-        return lambda handle: Model(handle, folder, config)
-    return lambda handle: _module.model(handle, folder, config, module)
+        return lambda handle: Model(handle, folder, config, overrides)
+    return lambda handle: _module.model(handle, folder, config, overrides, module)
 
 
 def _free(handle: int, owner: int) -> None:

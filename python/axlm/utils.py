@@ -71,7 +71,7 @@ def load(
             such adapter, or a file of it is missing.
         ValueError: a model family that is not known (the text lists the core's), weights that do not fit the
             configuration, or an adapter that does not fit the model.
-        KeyError: the adapter's configuration has no scale or rank.
+        KeyError: the adapter's configuration has no scale, rank or dropout.
         NotImplementedError: without ``fallback`` a model of a family of the core's that the core cannot run.
     """
     folder = resolve(path_or_hf_repo, revision)
@@ -242,6 +242,27 @@ def _load(
     options = {"lazy": lazy, "model_config": model_config, "trust_remote_code": trust_remote_code}
     model, config = _fallback.load_model(folder, reason, 3, adapter_path=adapter_path, **options)
     return model, config, beside(config)
+
+
+def load_adapters(model: Model | nn.Module, adapter_path: str | os.PathLike[str]) -> Model | nn.Module:
+    """Give a loaded model an adapter, in place of the one that it has. What it is generating ends with a ValueError.
+
+    Args:
+        model: a model from :func:`load`, or one of mlx_lm's.
+        adapter_path: as for :func:`load`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        FileNotFoundError, KeyError, ValueError: as :func:`load`. The model is then as it was.
+    """
+    if not isinstance(model, Model):
+        from mlx_lm.utils import load_adapters as theirs
+
+        return theirs(model, os.fspath(adapter_path))
+    model._adapt(adapter_path)
+    return model
 
 
 class _Job:
