@@ -271,3 +271,21 @@ def test_experts_have_no_dora(tiny: Tiny, tmp_path: Path) -> None:
     adapter = write(folder, tmp_path / "adapter", keys=["mlp.switch_mlp.gate_proj"])
     with pytest.raises(ValueError, match=r"switch_mlp\.gate_proj.*DoRA"):
         axlm.load(folder, adapter_path=changed(adapter, fine_tune_type="dora"))
+
+
+def test_the_command_takes_an_adapter(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from axlm import cli
+
+    folder = tiny("qwen3-f32")
+    words = ["generate", "--model", str(folder), "-p", "hello", "-m", "20", "--verbose", "F"]
+    assert cli.main(words) == 0
+    plain = capsys.readouterr().out
+    adapter = write(folder, tmp_path / "adapter")
+    capsys.readouterr()
+    assert cli.main([*words, "--adapter-path", str(adapter)]) == 0
+    text = capsys.readouterr().out
+    model, tokenizer = axlm.load(folder, adapter_path=adapter)
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "hello"}], add_generation_prompt=True)
+    assert text == axlm.generate(model, tokenizer, prompt, max_tokens=20) + "\n" != plain
+    assert cli.main([*words, "--adapter-path", str(tmp_path / "absent")]) == 1
+    assert "absent" in capsys.readouterr().err

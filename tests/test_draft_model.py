@@ -308,3 +308,16 @@ def test_caches_that_do_not_fit_are_named(tiny: Tiny) -> None:
     mixed = one + caches_of(folder, 8)  # a draft model's cache may be full
     first = [token for token, _, _ in run(mixed)]
     assert [token for token, _, _ in run(mixed)] == reference(folder, [1, 2, 3, *first, 1, 2, 3], 8).ids
+
+
+def test_the_command_drafts(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    from axlm import cli
+
+    folder = str(tiny("qwen3-f32"))
+    words = ["generate", "--model", folder, "-p", "hello", "-m", "20", "--verbose", "F"]
+    assert cli.main(words) == 0
+    plain = capsys.readouterr().out
+    assert cli.main([*words, "--draft-model", folder, "--num-draft-tokens", "2"]) == 0
+    assert capsys.readouterr().out == plain
+    assert cli.main([*words, "--draft-model", str(tiny("qwen3-nano-f32"))]) == 2
+    assert "--draft-model" in capsys.readouterr().err
