@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import importlib.util
 import io
 import json
 import os
@@ -250,11 +251,13 @@ def test_every_command_of_mlx_lm_is_known() -> None:
 
 def options_of_mlx_lm(command: str, monkeypatch: pytest.MonkeyPatch) -> list[argparse.Action]:
     """The options of a command of mlx_lm's, also where only its ``main`` makes the parser."""
-    if command == "evaluate":
-        monkeypatch.setitem(sys.modules, "lm_eval", MagicMock())
-        for name in ("lm_eval.api.model", "lm_eval.api.registry"):
+    absent = command == "evaluate" and importlib.util.find_spec("lm_eval") is None
+    if absent:
+        for name in ("lm_eval", "lm_eval.api.model", "lm_eval.api.registry"):
             monkeypatch.setitem(sys.modules, name, MagicMock())
     module = importlib.import_module(f"mlx_lm.{command}")
+    if absent:
+        del sys.modules["mlx_lm.evaluate"]  # made of stand-ins: for nobody else
     if hasattr(module, "setup_arg_parser"):
         return module.setup_arg_parser()._actions
     made: list[argparse.ArgumentParser] = []

@@ -272,7 +272,10 @@ def test_evaluation_needs_the_harness(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
+    # As if it had never been imported; modules are attributes of their packages, too.
     monkeypatch.delitem(sys.modules, "mlx_lm.evaluate", raising=False)
+    monkeypatch.delattr("mlx_lm.evaluate", raising=False)
+    monkeypatch.delitem(sys.modules, "axlm.evaluate", raising=False)
     assert cli.main(["evaluate", "--model", str(tiny(MODEL)), "--tasks", "arc_easy"]) == 1
     assert capsys.readouterr().err == ("axlm evaluate: evaluation needs lm-evaluation-harness: pip install lm-eval\n")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._delegate import delegate, run_as
 from .cli_options import UsageError
-from .utils import get_total_parameters, load
+from .utils import load
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
     np.random.seed(args.seed)
     mx.random.seed(args.seed)
+    from .utils import get_total_parameters  # mlx_lm's: not before it is needed
+
     print(f"Model: {args.model}, {get_total_parameters(model) / 1e6:.1f}M parameters")
     data = load_data(tokenizer, args.data_path, args.num_samples, args.sequence_length)
     if not len(data):
