@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -73,7 +75,19 @@ def reference(folder: Path, prompt: Sequence[int], tokens: int) -> Reference:
 
 @functools.cache
 def _elsewhere() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Leave when the tests are gone: a worker waits for work for ever, also when they were killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def reference_meanwhile(folder: Path, prompt: Sequence[int], tokens: int) -> Future[Reference]:
