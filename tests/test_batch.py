@@ -17,6 +17,7 @@ from axlm import batch_generate
 from axlm.generate import BatchGenerator
 from axlm.sample_utils import make_logits_processors, make_sampler
 from batches import drain, drain_one, module, prompts, tokens, upstream
+from mlx_lm.generate import BatchGenerator as TheirGenerator
 from oracle import generated, ours, prompt_of, reference, theirs
 
 Tiny = Callable[[str], Path]
@@ -283,3 +284,21 @@ def test_processors_see_the_whole_text(tiny: Tiny) -> None:
     assert results[0] == results[1]
     found, seen = results[0]
     assert found[0] == found[1] and seen[0] == [*before, *segments[0][0], *segments[0][1]]
+
+
+def test_case_19_stops_of_unequal_length(tiny: Tiny) -> None:
+    """Of two sequences of tokens that end a text, the one that is complete first does; words held back in a stream are
+    the server's."""
+    folder = tiny("qwen3-f32")
+    model, tokenizer = ours(folder)
+    ids = reference(folder, [1, 2, 3], 24).ids
+    long, short = ids[5:9], ids[12:14]
+    for stops, end in (([long, short], 8), ([short, long], 8), ([short], 13), ([[*long[:3], 0], short], 13)):
+        found = batch_generate(model, tokenizer, [[1, 2, 3]], max_tokens=24, stop_tokens=stops, return_token_ids=True)
+        assert found.token_ids == [ids[:end]]
+        generator = TheirGenerator(theirs(folder)[0], max_tokens=24, stop_tokens=stops)
+        generator.insert([[1, 2, 3]])
+        other = []
+        while responses := generator.next_generated():
+            other += [response.token for response in responses]
+        assert other[:-1] == ids[:end]
