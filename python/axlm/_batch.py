@@ -17,8 +17,8 @@ from . import _fallback
 from ._batch_sequence import BatchSequence, PromptResponse, Settings, TokenResponse, own_keys
 from ._choice import choice
 from ._request import integer, prompt_ids
+from ._run import DEFAULT_PREFILL_STEP_SIZE
 from ._stop import StopSequences
-from .generate import DEFAULT_PREFILL_STEP_SIZE
 from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats
 from .ngram import ngram_options
 

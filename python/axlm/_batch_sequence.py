@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ._choice import choice
-from .generate import _start
+from ._run import start
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -161,7 +161,7 @@ class BatchSequence:
         border = next(border for border in self._borders if border > self.done)
         target = min(border, self.done + self._settings.prefill_step_size)
         if self.done < self._request_from:
-            with _start(
+            with start(
                 self._ids[self.done : target],
                 self._settings.model,
                 max_tokens=0,
@@ -242,7 +242,7 @@ class BatchSequence:
             return self._request
         settings = self._settings
         run = self._stack.enter_context(
-            _start(
+            start(
                 self._ids[self._request_from :],
                 settings.model,
                 end_tokens=sorted(getattr(self._stops, "single_tokens", ())),

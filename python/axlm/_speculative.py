@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import _fallback
 from ._request import Draft, integer
+from ._run import DEFAULT_QUANTIZED_KV_START, start
 from .model import Model
 
 if TYPE_CHECKING:
@@ -32,27 +32,6 @@ def draft_of(draft_model: Any, num_draft_tokens: Any) -> Draft:
             "both must come from axlm.load and be of families that the core runs, or both be mlx_lm's"
         )
     return Draft(draft_model, min(integer("num_draft_tokens", num_draft_tokens, 0), _MOST_DRAFT_TOKENS))
-
-
-def with_caches(model: Model, draft: Draft, prompt_cache: Any) -> tuple[Any, Draft]:
-    """Part a prompt cache into the model's and the draft model's, which follow each other in one list.
-
-    Raises:
-        ValueError: the list has another length.
-        TypeError: it is no list.
-    """
-    if prompt_cache is None:
-        own = draft.model.make_cache() if "make_cache" in vars(draft.model) else None
-        return None, replace(draft, caches=own)
-    if not isinstance(prompt_cache, (list, tuple)):
-        raise TypeError(f"prompt_cache: want a list of cache objects, not {type(prompt_cache).__name__}")
-    first, second = model.num_caches, draft.model.num_caches
-    if len(prompt_cache) != first + second:
-        raise ValueError(
-            f"prompt_cache: it has {len(prompt_cache)} layers; "
-            f"want {first} of the model and then {second} of the draft model"
-        )
-    return prompt_cache[:first], replace(draft, caches=prompt_cache[first:])
 
 
 def drafted_arguments(draft_model: Any, num_draft_tokens: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +64,7 @@ def speculative_generate_step(
     prefill_step_size: int = DEFAULT_PREFILL_STEP_SIZE,
     kv_bits: int | None = None,
     kv_group_size: int = 64,
-    quantized_kv_start: int = 5000,
+    quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
 ) -> Generator[tuple[int, mx.array, bool], None, None]:
     """Generate token ids, many of which a second, smaller model proposes.
 
@@ -131,8 +110,6 @@ def speculative_generate_step(
         options["num_draft_tokens"] = num_draft_tokens
         yield from _fallback.speculative_steps(prompt, model, draft_model, stream, **options)
         return
-    from .generate import _start
-
-    with _start(prompt, model, draft=draft_of(draft_model, num_draft_tokens), **options) as run:
+    with start(prompt, model, draft=draft_of(draft_model, num_draft_tokens), **options) as run:
         for token, drafted, values in run.steps:
             yield token, values, drafted

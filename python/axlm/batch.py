@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ._batch import DEFAULT_MAX_TOKENS, BatchGenerator
-from .generate import _wrap
+from ._run import wrap_tokenizer
 from .generate_utils import BatchStats
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def batch_generate(
     Raises:
         TypeError, ValueError: as :class:`BatchGenerator` and its ``insert``.
     """
-    tokenizer = _wrap(tokenizer)
+    tokenizer = wrap_tokenizer(tokenizer)
     limits = list(max_tokens) if isinstance(max_tokens, Sequence) else [max_tokens] * len(prompts)
     kwargs.setdefault("stop_tokens", [[token] for token in tokenizer.eos_token_ids])
     generator = (BatchGenerator if return_logprobs else _WithoutLogprobs)(model, **kwargs)

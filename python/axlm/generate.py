@@ -8,20 +8,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _fallback
-from ._choice import choice, steps
-from ._crossing import pack_ids
+from ._batch import BatchGenerator  # noqa: F401
 from ._delegate import delegate, run_as
 from ._progress import ProgressCallback
-from ._request import Draft, Request, integer, prompt_ids
-from ._speculative import drafted_arguments, with_caches
-from ._speculative import speculative_generate_step as speculative_generate_step
+from ._run import DEFAULT_PREFILL_STEP_SIZE, DEFAULT_QUANTIZED_KV_START, start, wrap_tokenizer
+from ._speculative import drafted_arguments, speculative_generate_step  # noqa: F401
+from ._stop import StopSequences, make_stop_sequences  # noqa: F401
+from .batch import BatchResponse, batch_generate  # noqa: F401
+from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: F401
 from .model import Model
-from .ngram import ngram_options
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -38,9 +38,6 @@ __getattr__, __dir__ = delegate(__name__, "generate")
 
 DEFAULT_MODEL = "smollm2-135m"
 """What the commands load by default: the model of :mod:`axlm.demo`."""
-
-DEFAULT_PREFILL_STEP_SIZE = 2048
-DEFAULT_QUANTIZED_KV_START = 5000
 
 
 @dataclass
@@ -108,81 +105,6 @@ def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Gen
             file=sys.stderr,
         )
     yield
-
-
-def _embeddings(given: Any) -> mx.array | None:
-    """Check the argument ``input_embeddings``."""
-    if given is None:
-        return None
-    import mlx.core as mx
-
-    if not isinstance(given, mx.array) or given.ndim != 2 or not mx.issubdtype(given.dtype, mx.floating):
-        raise ValueError("input_embeddings must be an array [N, D] of floating-point numbers")
-    mx.eval(given)
-    return given
-
-
-class _Run(NamedTuple):
-    """A request that runs, and its tokens: (token, came from a draft, log probabilities or None)."""
-
-    request: Request
-    steps: Iterator[tuple[int, bool, mx.array | None]]
-
-
-@contextlib.contextmanager
-def _start(
-    prompt: Sequence[int] | mx.array,
-    model: Model,
-    *,
-    end_tokens: Sequence[int] = (),
-    logprobs: bool = True,
-    max_tokens: int = 256,
-    sampler: Any = None,
-    logits_processors: Any = None,
-    max_kv_size: int | None = None,
-    prompt_cache: Any = None,
-    prefill_step_size: int = DEFAULT_PREFILL_STEP_SIZE,
-    kv_bits: int | None = None,
-    kv_group_size: int = 64,
-    quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
-    prompt_progress_callback: ProgressCallback | None = None,
-    input_embeddings: Any = None,
-    ngram: Any = True,
-    draft: Draft | None = None,
-) -> Iterator[_Run]:
-    """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
-    embeddings = _embeddings(input_embeddings)
-    ids = pack_ids(prompt) if embeddings is not None else prompt_ids(prompt)
-    kv: dict[str, Any] = {}
-    if kv_bits is not None:
-        kv["kv_bits"] = integer("kv_bits", kv_bits, 1)
-        kv["kv_group_size"] = integer("kv_group_size", kv_group_size, 1)
-        kv["quantized_kv_start"] = integer("quantized_kv_start", quantized_kv_start, 0)
-    if draft is not None:
-        prompt_cache, draft = with_caches(model, draft, prompt_cache)
-    if prompt_cache is None:
-        if "make_cache" in vars(model):  # a user's own
-            prompt_cache = model.make_cache()
-        elif max_kv_size is not None and not hasattr(model, "make_cache"):
-            kv["max_kv_size"] = integer("max_kv_size", max_kv_size, 5)  # 4 rows are kept
-    limit = integer("max_tokens", max_tokens, -1)
-    chosen = choice(sampler, logits_processors)
-    with Request(
-        model,
-        ids,
-        max_tokens=-1 if chosen.by_reader else limit,
-        prefill_step_size=integer("prefill_step_size", prefill_step_size, 1),
-        end_tokens=() if chosen.by_reader else end_tokens,
-        logprobs=logprobs,
-        ngram=ngram_options(ngram),
-        choice=chosen.options,
-        draft=draft,
-        callback=prompt_progress_callback,
-        caches=prompt_cache,
-        kv=kv,
-        embeddings=embeddings,
-    ) as request:
-        yield _Run(request, steps(request, chosen, ids, limit, logprobs))
 
 
 def generate_step(
@@ -256,7 +178,7 @@ def generate_step(
             input_embeddings=input_embeddings,
         )
         return
-    with _start(
+    with start(
         prompt,
         model,
         max_tokens=max_tokens,
@@ -332,7 +254,7 @@ def _responses(
         return
     if draft_model is not None:
         kwargs = drafted_arguments(draft_model, num_draft_tokens, kwargs)
-    tokenizer = _wrap(tokenizer)
+    tokenizer = wrap_tokenizer(tokenizer)
     if isinstance(prompt, str):
         bos = tokenizer.bos_token
         prompt = tokenizer.encode(prompt, add_special_tokens=bos is None or not prompt.startswith(bos))
@@ -340,7 +262,7 @@ def _responses(
     clock = time.perf_counter
     started = clock()
     options = {"end_tokens": tokenizer.eos_token_ids, "logprobs": logprobs, "max_tokens": max_tokens}
-    with wired_limit(model), _start(prompt, model, **options, **kwargs) as (request, tokens):
+    with wired_limit(model), start(prompt, model, **options, **kwargs) as (request, tokens):
         count = 0
         prompt_tps = 0.0
 
@@ -375,15 +297,6 @@ def _responses(
             raise RuntimeError("the core ended the request before its first token")
         detokenizer.finalize()
         yield response(token, from_draft, values, "stop" if token in tokenizer.eos_token_ids else "length")
-
-
-def _wrap(tokenizer: Any) -> Any:
-    """Give a bare transformers tokenizer the detokenizer and end tokens of mlx_lm's wrapper."""
-    if hasattr(tokenizer, "detokenizer"):
-        return tokenizer
-    from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-    return TokenizerWrapper(tokenizer)
 
 
 def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any) -> str:
@@ -422,12 +335,6 @@ def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool =
             print(f"Peak memory: {last.peak_memory:.3f} GB")
     return text
 
-
-# At the end, because they build on what stands above.
-from ._batch import BatchGenerator  # noqa: E402, F401
-from ._stop import StopSequences, make_stop_sequences  # noqa: E402, F401
-from .batch import BatchResponse, batch_generate  # noqa: E402, F401
-from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: E402, F401
 
 if __name__ == "__main__":
     run_as("generate")
