@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,10 @@ FLOAT32 = (
     ("llama-f32", {"kind": "full", "num_layers": 2}),
     ("qwen3_5_moe-f32", {"kind": "full"}),
     ("gemma4-f32", {"kind": "full", "num_layers": 3}),
+    ("qwen2-f32", {}),
+    ("qwen3_moe-sparse-f32", {}),
+    ("gemma3-f32", {}),
+    ("gemma3-f32", {"kind": "full", "num_layers": 2}),
 )
 
 
@@ -103,6 +108,29 @@ def test_float32_tokens_are_those_of_mlx_lm(tiny: Tiny, tmp_path: Path, name: st
     assert first_difference(found, expected) is None
     assert found != generated(axlm.load(folder)[0], prompt, 64)
     assert generated(model, prompt, 64, ngram=True) == expected
+
+
+def test_weights_as_published(tiny: Tiny, tmp_path: Path) -> None:
+    """Experts stored one by one: low-rank adapters know them as mlx_lm stacks them; what replaces them is mlx_lm's."""
+    folder = shutil.copytree(tiny("qwen3_moe-f32"), tmp_path / "published")
+    weights = mx.load(str(folder / "model.safetensors"))
+    for name in [name for name in weights if ".switch_mlp." in name]:
+        stacked = weights.pop(name)
+        for number in range(stacked.shape[0]):
+            weights[name.replace("switch_mlp", f"experts.{number}")] = stacked[number]
+    mx.eval(weights)
+    (folder / "model.safetensors.index.json").unlink()
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    prompt = prompt_of(tiny("qwen3_moe-f32"), "text")
+    adapter = write(folder, tmp_path / "adapter")
+    expected, _ = theirs(folder, adapter, prompt, 32)
+    assert generated(axlm.load(folder, adapter_path=adapter)[0], prompt, 32) == expected
+    whole = write(folder, tmp_path / "whole", kind="full", num_layers=1)
+    with pytest.raises(NotImplementedError, match="as published"):
+        axlm.load(folder, adapter_path=whole, fallback=False)
+    with pytest.warns(UserWarning, match="as published"):
+        model, _ = axlm.load(folder, adapter_path=whole)
+    assert generated(model, prompt, 32) == theirs(folder, whole, prompt, 32)[0]
 
 
 QUANTISED = (
