@@ -20,11 +20,7 @@ type forward struct {
 // array in place of the ids' own}.
 func ForwardStart(model int, ids []byte, batch int, options string) (int, error) {
 	return call(func() (int, error) {
-		m, err := get(bridge.models, "model", model)
-		if err != nil {
-			return 0, err
-		}
-		t, err := tokens(ids)
+		m, t, err := modelAndTokens(model, ids)
 		if err != nil {
 			return 0, err
 		}

@@ -146,6 +146,16 @@ func tokens(ids []byte) ([]int32, error) {
 	return out, nil
 }
 
+// modelAndTokens are those that a handle and little-endian int32 ids stand for.
+func modelAndTokens(model int, ids []byte) (*engine.Model, []int32, error) {
+	m, err := get(bridge.models, "model", model)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := tokens(ids)
+	return m, t, err
+}
+
 // Init loads the libraries and starts the engine, once a process. libmlx may
 // be empty when libmlxc finds it by itself. It returns a description as JSON.
 func Init(libmlx string, libmlxc string) (string, error) {

@@ -90,11 +90,7 @@ func (o *requestOptions) draft() (*engine.Model, *engine.Cache, error) {
 // handle), "num_draft_tokens", "draft_cache" (a handle)}; see engine.Options.
 func Start(model int, ids []byte, options string) (int, error) {
 	return call(func() (int, error) {
-		m, err := get(bridge.models, "model", model)
-		if err != nil {
-			return 0, err
-		}
-		t, err := tokens(ids)
+		m, t, err := modelAndTokens(model, ids)
 		if err != nil {
 			return 0, err
 		}

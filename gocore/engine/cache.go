@@ -29,6 +29,7 @@ type Cache struct {
 
 var (
 	errCacheTaken   = errs.Value("the prompt cache was taken back")
+	errCacheUsed    = errs.Value("the prompt cache is in use by another request")
 	errCacheForeign = errs.Value("the prompt cache is another model's")
 )
 
@@ -43,12 +44,7 @@ func (m *Model) NewCache(states []kvcache.State) (*Cache, error) {
 			c.state = state
 			return err
 		}
-		var failed error
-		err = m.engine.build(func(s *mlxc.Scope) { failed = state.Adopt(s, states) })
-		if failed != nil {
-			err = failed
-		}
-		if err != nil {
+		if err := m.engine.try(func(s *mlxc.Scope) error { return state.Adopt(s, states) }); err != nil {
 			state.Free()
 			return err
 		}
@@ -166,7 +162,7 @@ func (e *Engine) equip(r *Request) error {
 			return err
 		}
 		if c.holder != nil {
-			return errs.Value("the prompt cache is in use by another request")
+			return errCacheUsed
 		}
 		r.borrow(c)
 		before = c.text
@@ -251,6 +247,14 @@ func (e *Engine) settle(r *Request, more bool) error {
 	return err
 }
 
+// leave settles the request, and quantises the cache if that is due.
+func (e *Engine) leave(r *Request, more bool) error {
+	if err := e.settle(r, more); err != nil {
+		return err
+	}
+	return e.quantise(r)
+}
+
 // surrender leaves a borrowed cache behind as settle does. Where that fails, or
 // the request did, some of its layers may lack tokens: it is gone.
 func (e *Engine) surrender(r *Request, err error) {
@@ -262,13 +266,7 @@ func (e *Engine) surrender(r *Request, err error) {
 		c.close()
 		return
 	}
-	err = guarded(func() error {
-		if err := e.settle(r, false); err != nil {
-			return err
-		}
-		return e.quantise(r)
-	})
-	if err != nil {
+	if err := guarded(func() error { return e.leave(r, false) }); err != nil {
 		c.close()
 		return
 	}
@@ -284,11 +282,7 @@ func (e *Engine) surrender(r *Request, err error) {
 // park settles the request and takes its cache away until Resume.
 func (e *Engine) park(r *Request) error {
 	e.planner.Remove(r.id)
-	err := e.settle(r, true)
-	if err == nil {
-		err = e.quantise(r)
-	}
-	if err != nil {
+	if err := e.leave(r, true); err != nil {
 		e.drop(r, err)
 		return err
 	}
@@ -315,7 +309,7 @@ func (r *Request) Resume(c *Cache) error {
 		case r.cache != nil:
 			return errs.Value("the request has its cache")
 		case c.holder != nil:
-			return errs.Value("the prompt cache is in use by another request")
+			return errCacheUsed
 		}
 		r.borrow(c)
 		r.base += c.Offset() + 1 - r.parked
@@ -375,10 +369,5 @@ func (e *Engine) quantise(r *Request) error {
 }
 
 func (e *Engine) quantiseTo(cache *kvcache.Cache, form kvcache.QuantForm) error {
-	var failed error
-	err := e.build(func(s *mlxc.Scope) { failed = cache.Quantise(s, form) })
-	if failed != nil {
-		return failed
-	}
-	return err
+	return e.try(func(s *mlxc.Scope) error { return cache.Quantise(s, form) })
 }

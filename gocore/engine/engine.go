@@ -224,6 +224,16 @@ func classify(err error) error {
 	return err
 }
 
+// try is build for what can also fail by itself.
+func (e *Engine) try(f func(s *mlxc.Scope) error) error {
+	var failed error
+	err := e.build(func(s *mlxc.Scope) { failed = f(s) })
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
 // build runs f on the engine's scope and closes it: handles that stay alive
 // would forbid MLX to reuse their buffers when it evaluates.
 func (e *Engine) build(f func(s *mlxc.Scope)) error {

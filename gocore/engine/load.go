@@ -202,15 +202,10 @@ func (e *Engine) adapt(st *nn.Store, a *weights.Adapter) error {
 // open maps the folder's tensor names to arrays that are not read yet.
 func (e *Engine) open(f *weights.Folder) (map[string]mlxc.Array, error) {
 	all := map[string]mlxc.Array{}
-	free := func() {
-		for _, a := range all {
-			a.Free()
-		}
-	}
 	for _, file := range f.Files {
 		arrays, _, err := mlxc.LoadSafetensors(filepath.Join(f.Dir, file), e.reader)
 		if err != nil {
-			free()
+			freeAll(all)
 			return nil, fmt.Errorf("opening %s: %w", file, err)
 		}
 		for name, a := range arrays {

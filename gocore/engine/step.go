@@ -169,12 +169,7 @@ func (e *Engine) commit(r *Request, p *pass, accepted int) error {
 
 // rollback keeps the first keep tokens after the cache's checkpoint.
 func (e *Engine) rollback(cache *kvcache.Cache, keep int) error {
-	var failed error
-	err := e.build(func(s *mlxc.Scope) { failed = cache.Rollback(s, keep) })
-	if failed != nil {
-		return failed
-	}
-	return err
+	return e.try(func(s *mlxc.Scope) error { return cache.Rollback(s, keep) })
 }
 
 // emit makes tokens final, up to an end token or the request's limit, and tells

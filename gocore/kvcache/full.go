@@ -124,12 +124,7 @@ func (c *Full) Arrays() []mlxc.Array {
 }
 
 // Bytes implements Layer.
-func (c *Full) Bytes() int {
-	if !c.keys.Valid() {
-		return 0
-	}
-	return c.keys.NBytes() + c.values.NBytes()
-}
+func (c *Full) Bytes() int { return sumBytes(c.Arrays()) }
 
 // Free implements Layer.
 func (c *Full) Free() {

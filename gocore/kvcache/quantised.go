@@ -22,11 +22,11 @@ func NewQuantised(form QuantForm) *Quantised { return &Quantised{form: form} }
 func (c *Quantised) Offset() int { return c.length }
 
 // Mask implements Attention.
-func (c *Quantised) Mask(_ *mlxc.Scope, rows int, _ mlxc.DType) Mask {
+func (c *Quantised) Mask(s *mlxc.Scope, rows int, dt mlxc.DType) Mask {
 	if rows == 1 {
 		return Mask{}
 	}
-	return Mask{Mode: "causal"}
+	return Mask{Mode: "array", Array: causalMask(s, c.length, rows, c.length+rows, dt)}
 }
 
 // Update implements Attention.

@@ -2,7 +2,6 @@ package kvcache
 
 import (
 	"fmt"
-	"math"
 
 	"axlm/mlxc"
 )
@@ -45,10 +44,8 @@ func (c *Rotating) Mask(s *mlxc.Scope, rows int, dt mlxc.DType) Mask {
 	case before+rows <= c.size:
 		return Mask{Mode: "causal"}
 	}
-	q := s.Reshape(s.Arange(float64(before), float64(before+rows), 1, mlxc.Int32), rows, 1)
 	k := s.Reshape(s.Arange(0, float64(before+rows), 1, mlxc.Int32), 1, before+rows)
-	visible := s.LogicalAnd(s.LessEqual(k, q), s.Greater(k, s.Subtract(q, s.ScalarInt(c.size, mlxc.Int32))))
-	return Mask{Mode: "array", Array: s.Where(visible, s.Scalar(0, dt), s.Scalar(float32(math.Inf(-1)), dt))}
+	return Mask{Mode: "array", Array: windowMask(s, before, rows, k, c.size, dt)}
 }
 
 // Update implements Attention.

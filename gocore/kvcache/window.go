@@ -139,12 +139,16 @@ func (c *Window) positions(n int) []int32 {
 	return out
 }
 
-// mask is 0 where the query at a position may see a key, and −inf elsewhere;
-// keys [1, n] are positions.
+// mask is windowMask for the next rows; keys [1, n] are positions.
 func (c *Window) mask(s *mlxc.Scope, rows int, keys mlxc.Array, dt mlxc.DType) mlxc.Array {
-	offset := c.Offset()
+	return windowMask(s, c.Offset(), rows, keys, c.size, dt)
+}
+
+// windowMask is 0 where query offset+i may see a key of keys [1, n], the last
+// size up to its own, and −inf elsewhere.
+func windowMask(s *mlxc.Scope, offset, rows int, keys mlxc.Array, size int, dt mlxc.DType) mlxc.Array {
 	q := s.Reshape(s.Arange(float64(offset), float64(offset+rows), 1, mlxc.Int32), rows, 1)
-	oldest := s.Subtract(q, s.ScalarInt(c.size, mlxc.Int32))
+	oldest := s.Subtract(q, s.ScalarInt(size, mlxc.Int32))
 	visible := s.LogicalAnd(s.LessEqual(keys, q), s.Greater(keys, oldest))
 	return s.Where(visible, s.Scalar(0, dt), s.Scalar(float32(math.Inf(-1)), dt))
 }
@@ -318,13 +322,7 @@ func (c *Window) Arrays() []mlxc.Array {
 }
 
 // Bytes implements Layer.
-func (c *Window) Bytes() int {
-	n := 0
-	for _, a := range c.Arrays() {
-		n += a.NBytes()
-	}
-	return n
-}
+func (c *Window) Bytes() int { return sumBytes(c.Arrays()) }
 
 // Free implements Layer.
 func (c *Window) Free() {

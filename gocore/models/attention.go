@@ -32,16 +32,22 @@ func newAttention(window int, o CacheOptions) kvcache.Layer {
 // maskSet makes one mask a forward for each kind of attention: layers of a kind
 // hold the same tokens. Ask before the first layer of the kind is updated.
 type maskSet struct {
-	rows         int
-	dt           mlxc.DType
-	full, window *kvcache.Mask
+	rows int
+	dt   mlxc.DType
+
+	full, window, rotating, quantised *kvcache.Mask
 }
 
 // of is the mask for a layer's state.
 func (m *maskSet) of(s *mlxc.Scope, state kvcache.Attention) kvcache.Mask {
 	kind := &m.full
-	if _, sliding := state.(*kvcache.Window); sliding {
+	switch state.(type) {
+	case *kvcache.Window:
 		kind = &m.window
+	case *kvcache.Rotating:
+		kind = &m.rotating
+	case *kvcache.Quantised:
+		kind = &m.quantised
 	}
 	if *kind == nil {
 		mask := state.Mask(s, m.rows, m.dt)

@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"math"
-
 	"axlm/gocore/kvcache"
 	"axlm/mlxc"
 )
@@ -76,7 +74,7 @@ func attendQuantised(s *mlxc.Scope, q mlxc.Array, rows *kvcache.QuantisedRows, s
 	}
 	batch, heads, length, size := q.Dim(0), q.Dim(1), q.Dim(2), q.Dim(3)
 	keys, values := rows.Keys, rows.Values
-	kvHeads, n := keys.Weight.Dim(1), keys.Weight.Dim(2)
+	kvHeads := keys.Weight.Dim(1)
 	q = s.Multiply(q, s.ScalarLike(q, scale))
 	grouped := heads > kvHeads
 	if grouped {
@@ -87,10 +85,7 @@ func attendQuantised(s *mlxc.Scope, q mlxc.Array, rows *kvcache.QuantisedRows, s
 		return s.QuantizedMatmul(x, w.Weight, w.Scales, w.Biases, transpose, rows.Form.GroupSize, rows.Form.Bits, "affine")
 	}
 	scores := multiply(q, keys, true)
-	switch m.Mode {
-	case "causal":
-		scores = s.Add(scores, causal(s, length, n, q.DType()))
-	case "array":
+	if m.Array.Valid() {
 		scores = s.Add(scores, m.Array)
 	}
 	out := multiply(s.Softmax(scores, -1, true), values, false)
@@ -104,12 +99,4 @@ func expand(s *mlxc.Scope, p kvcache.Packed) kvcache.Packed {
 	return kvcache.Packed{
 		Weight: s.ExpandDims(p.Weight, 2), Scales: s.ExpandDims(p.Scales, 2), Biases: s.ExpandDims(p.Biases, 2),
 	}
-}
-
-// causal is 0 where query i, the last of length, may see key j of n, and −inf
-// elsewhere.
-func causal(s *mlxc.Scope, length, n int, dt mlxc.DType) mlxc.Array {
-	q := s.Reshape(s.Arange(float64(n-length), float64(n), 1, mlxc.Int32), length, 1)
-	k := s.Reshape(s.Arange(0, float64(n), 1, mlxc.Int32), 1, n)
-	return s.Where(s.GreaterEqual(q, k), s.Scalar(0, dt), s.Scalar(float32(math.Inf(-1)), dt))
 }
