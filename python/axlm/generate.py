@@ -159,41 +159,23 @@ def generate_step(
         ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model, a cache that
             does not fit the model.
     """
+    options = {
+        "max_tokens": max_tokens,
+        "sampler": sampler,
+        "logits_processors": logits_processors,
+        "max_kv_size": max_kv_size,
+        "prompt_cache": prompt_cache,
+        "prefill_step_size": prefill_step_size,
+        "kv_bits": kv_bits,
+        "kv_group_size": kv_group_size,
+        "quantized_kv_start": quantized_kv_start,
+        "prompt_progress_callback": prompt_progress_callback,
+        "input_embeddings": input_embeddings,
+    }
     if _fallback.serves(model):
-        yield from _fallback.steps(
-            prompt,
-            model,
-            stream,
-            ngram,
-            max_tokens=max_tokens,
-            sampler=sampler,
-            logits_processors=logits_processors,
-            max_kv_size=max_kv_size,
-            prompt_cache=prompt_cache,
-            prefill_step_size=prefill_step_size,
-            kv_bits=kv_bits,
-            kv_group_size=kv_group_size,
-            quantized_kv_start=quantized_kv_start,
-            prompt_progress_callback=prompt_progress_callback,
-            input_embeddings=input_embeddings,
-        )
+        yield from _fallback.steps(prompt, model, stream, ngram, **options)
         return
-    with start(
-        prompt,
-        model,
-        max_tokens=max_tokens,
-        sampler=sampler,
-        logits_processors=logits_processors,
-        max_kv_size=max_kv_size,
-        prompt_cache=prompt_cache,
-        prefill_step_size=prefill_step_size,
-        kv_bits=kv_bits,
-        kv_group_size=kv_group_size,
-        quantized_kv_start=quantized_kv_start,
-        prompt_progress_callback=prompt_progress_callback,
-        input_embeddings=input_embeddings,
-        ngram=ngram,
-    ) as run:
+    with start(prompt, model, ngram=ngram, **options) as run:
         for token, _, values in run.steps:
             yield token, values
 
