@@ -6,38 +6,30 @@ import "time"
 // not wait. A cache that is taken back meanwhile may hold that token too; and
 // while Choose is due, Ask must not be called.
 func (r *Request) Ask() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.wanted || r.reseeding || r.ended || r.err != nil || len(r.out) > 0 {
+	if !r.out.Ask() {
 		return nil
 	}
-	r.wanted = true
-	return r.engine.post(r.want)
+	return r.engine.postFor(r, r.want)
 }
 
 // FillPrompt lets the engine process the prompt until the cache holds count of
 // its tokens, at most all but the last, and waits for that up to wait. It tells
 // how many the cache holds, and fails with what Next would fail with.
 func (r *Request) FillPrompt(count int, wait time.Duration) (int, error) {
-	r.mu.Lock()
-	wanted := r.wanted
-	r.mu.Unlock()
-	if done, _ := r.Progress(); done < count && !wanted {
-		if err := r.engine.post(func() { r.fillUpTo(count) }); err != nil {
+	if done, _ := r.Progress(); done < count && !r.out.State().Wanted {
+		if err := r.engine.postFor(r, func() { r.fillUpTo(count) }); err != nil {
 			return 0, err
 		}
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
-		r.mu.Lock()
-		err, over := r.err, r.ended || len(r.out) > 0
-		r.mu.Unlock()
-		if done, _ := r.Progress(); err != nil || over || done >= count {
-			return done, err
+		now := r.out.State()
+		if done, _ := r.Progress(); now.Err != nil || now.Ended || now.Waiting > 0 || done >= count {
+			return done, now.Err
 		}
 		select {
-		case <-r.wake:
+		case <-r.out.Wake():
 		case <-r.engine.finished:
 			return 0, ErrClosed
 		case <-deadline.C:
@@ -60,5 +52,5 @@ func (r *Request) rested() {
 		r.goal = 0
 		r.engine.planner.Want(r.id, false)
 	}
-	r.signal() // to FillPrompt
+	r.out.Signal() // to FillPrompt
 }

@@ -223,28 +223,37 @@ func (e *Engine) settle(r *Request, more bool) error {
 	if err := e.takeBack(r, dropped); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	ended := r.ended
-	r.mu.Unlock()
 	if waiting > 0 && r.ahead != nil {
-		// A pass after the token that nobody took yet: that token, too, is in the
-		// cache.
-		r.ahead.free()
-		r.ahead = nil
-		r.mu.Lock()
-		r.state = r.out[0].State
-		r.mu.Unlock()
-		return e.rollback(r.cache, r.base+len(r.text)-1-r.mark)
+		return e.withdraw(r, more)
 	}
 	switch {
 	case r.cache.Offset() >= r.base+len(r.text)-waiting:
 		return nil
-	case ended || !more:
+	case r.out.State().Ended || !more:
 		return e.extend(r, r.text[len(r.text)-1:], rowRange{})
 	}
 	var err error
 	r.ahead, err = e.launch(r, r.last())
 	return err
+}
+
+// withdraw gives up a pass after a token that nobody took yet, and takes that
+// token out of the cache. A cache of bounded size may have written over the row
+// that the token displaced: then it stays in, as it does where mlx_lm is
+// interrupted in the middle of a step, and so does the pass after it, if there
+// is more to come.
+func (e *Engine) withdraw(r *Request, more bool) error {
+	stays := r.cache.WrittenOver()
+	if stays && more {
+		return nil
+	}
+	r.ahead.free()
+	r.ahead = nil
+	r.keys.retract(0, &r.state)
+	if stays {
+		return nil
+	}
+	return e.rollback(r.cache, r.base+len(r.text)-1-r.mark)
 }
 
 // leave settles the request, and quantises the cache if that is due.
@@ -313,13 +322,10 @@ func (r *Request) Resume(c *Cache) error {
 		}
 		r.borrow(c)
 		r.base += c.Offset() + 1 - r.parked
-		r.mu.Lock()
-		wanted := r.wanted
-		r.mu.Unlock()
 		if err := r.engine.schedule(r); err != nil {
 			return err
 		}
-		r.engine.planner.Want(r.id, wanted)
+		r.engine.planner.Want(r.id, r.out.State().Wanted)
 		return nil
 	})
 }

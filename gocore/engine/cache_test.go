@@ -38,6 +38,13 @@ func freeStates(states []kvcache.State) {
 	}
 }
 
+// untilWaiting waits until the engine has made a token that nobody took.
+func untilWaiting(r *Request) {
+	for r.out.State().Waiting == 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
 // again makes a cache of what another held, by way of mlx_lm's form.
 func again(t *testing.T, m *Model, c *Cache) *Cache {
 	t.Helper()
@@ -170,11 +177,7 @@ func TestTakingACacheBeforeATokenIsTaken(t *testing.T) {
 				if err := r.Ask(); err != nil {
 					t.Fatal(err)
 				}
-				for waiting := 0; waiting == 0; {
-					r.mu.Lock()
-					waiting = len(r.out)
-					r.mu.Unlock()
-				}
+				untilWaiting(r)
 				states, err := c.Take()
 				if err != nil {
 					t.Fatalf("%s: %v", kind, err)
@@ -332,7 +335,7 @@ func TestTakingACacheBeforeThePrompt(t *testing.T) {
 			}
 			took <- states
 		}()
-		for len(m.engine.commands) < 2 {
+		for m.engine.commands.Len() < 2 {
 			time.Sleep(time.Millisecond)
 		}
 		close(release)

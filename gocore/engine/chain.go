@@ -43,7 +43,7 @@ func (c *chain) step(draw []sampling.Draw) error {
 		logits = fitColumns(s, firstRow(s, logits), r.model.vocab)
 		logits = r.options.Processors.Apply(s, logits, history)
 		logprobs := s.Subtract(logits, s.LogSumExp(logits, -1, true))
-		token = s.Keep(r.options.Sampler.Choose(s, logprobs, draw))
+		token = s.Keep(sampling.Feedable(s, r.options.Sampler.Choose(s, logprobs, draw), r.model.vocab))
 	})
 	if err == nil {
 		err = mlxc.AsyncEval(token)

@@ -50,15 +50,17 @@ func (d *drafter) owns(c *Cache) bool { return d != nil && d.borrowed == c }
 // settle brings the cache to the prompt and the tokens that the reader took.
 func (d *drafter) settle() error {
 	r := d.request
-	r.mu.Lock()
-	waiting := len(r.out)
-	r.mu.Unlock()
+	waiting := r.out.State().Waiting
 	taken := r.text[:max(0, len(r.text)-waiting)]
 	if r.generated == 0 {
 		taken = taken[:min(len(taken), int(r.filled.Load()))]
 	}
-	if err := d.follow(taken); err != nil {
-		return err
+	// Rows that a cache of bounded size has written over cannot come back: then
+	// it keeps the drafts after the text.
+	if len(d.held) <= len(taken) || !d.cache.WrittenOver() {
+		if err := d.follow(taken); err != nil {
+			return err
+		}
 	}
 	return d.quantise()
 }

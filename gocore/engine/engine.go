@@ -5,6 +5,7 @@ package engine
 
 import (
 	"fmt"
+	"log"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"axlm/gocore/errs"
+	"axlm/gocore/mailbox"
 	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
@@ -30,7 +32,7 @@ type Config struct {
 
 // Engine owns the thread that makes MLX calls, and the requests on it.
 type Engine struct {
-	commands chan func()
+	commands *mailbox.Box
 	quit     chan struct{}
 	finished chan struct{}
 	closing  sync.Once
@@ -52,7 +54,7 @@ type Engine struct {
 // New starts the engine's thread. The library must be loaded (mlxc.Load).
 func New(c Config) (*Engine, error) {
 	e := &Engine{
-		commands: make(chan func(), 64),
+		commands: mailbox.NewBox(),
 		quit:     make(chan struct{}),
 		finished: make(chan struct{}),
 		planner:  scheduler.NewRoundRobin(),
@@ -88,29 +90,41 @@ func (e *Engine) run(c Config, started chan<- error) {
 	started <- nil
 	defer e.stop()
 	for {
+		e.obey(e.commands.Take())
+		if e.leaving() {
+			return
+		}
 		plan := e.planner.Next()
+		for _, item := range plan.Items {
+			e.execute(item)
+		}
 		if len(plan.Items) == 0 {
 			select {
 			case <-e.quit:
 				return
-			case f := <-e.commands:
-				f()
-			}
-			continue
-		}
-		for _, item := range plan.Items {
-			e.execute(item)
-		}
-		for drained := false; !drained; {
-			select {
-			case <-e.quit:
-				return
-			case f := <-e.commands:
-				f()
-			default:
-				drained = true
+			case <-e.commands.Ready():
 			}
 		}
+	}
+}
+
+// obey runs commands. They turn panics into errors themselves; one that does
+// not must not end the process either.
+func (e *Engine) obey(commands []func()) {
+	for _, f := range commands {
+		if err := guarded(func() error { f(); return nil }); err != nil {
+			log.Printf("axlm: a command of the engine failed: %v", err)
+		}
+	}
+}
+
+// leaving tells whether the engine is being closed.
+func (e *Engine) leaving() bool {
+	select {
+	case <-e.quit:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -146,18 +160,10 @@ func (e *Engine) start(c Config) error {
 }
 
 func (e *Engine) stop() {
+	// What waits in the queue must not wait for ever: do answers at once now.
+	e.obey(e.commands.Close())
 	for _, r := range e.requests {
 		e.drop(r, ErrClosed)
-	}
-	// What waits in the queue must not wait for ever.
-	for {
-		select {
-		case f := <-e.commands:
-			f()
-			continue
-		default:
-		}
-		break
 	}
 	e.scope.Close()
 	if err := e.stream.Synchronize(); err == nil && e.wired >= 0 {
@@ -170,7 +176,13 @@ func (e *Engine) stop() {
 // error.
 func (e *Engine) do(f func() error) error {
 	done := make(chan error, 1)
-	if err := e.post(func() { done <- guarded(f) }); err != nil {
+	if err := e.post(func() {
+		if e.leaving() {
+			done <- ErrClosed
+			return
+		}
+		done <- guarded(f)
+	}); err != nil {
 		return err
 	}
 	select {
@@ -186,19 +198,24 @@ func (e *Engine) do(f func() error) error {
 	}
 }
 
-// post queues f for the engine's thread.
+// post queues f for the engine's thread, and never waits for it.
 func (e *Engine) post(f func()) error {
-	select {
-	case <-e.quit:
-		return ErrClosed
-	default:
-	}
-	select {
-	case e.commands <- f:
-		return nil
-	case <-e.quit:
+	if !e.commands.Post(f) {
 		return ErrClosed
 	}
+	return nil
+}
+
+// postFor queues f, which concerns r. Should it panic, r ends with that.
+func (e *Engine) postFor(r *Request, f func()) error {
+	return e.post(func() {
+		if err := guarded(func() error { f(); return nil }); err != nil {
+			e.planner.Remove(r.id)
+			delete(e.requests, r.id)
+			delete(r.model.live, r.id)
+			r.out.Fail(err)
+		}
+	})
 }
 
 // guarded runs f and turns a panic into an error.

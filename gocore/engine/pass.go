@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"axlm/gocore/errs"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
 	"axlm/mlxc"
@@ -20,6 +21,10 @@ type input struct {
 
 // next is the input of the pass that follows p, a plain one.
 func next(p *pass) input { return input{next: p.tokens} }
+
+// errNoToken ends a request whose next token cannot be drawn.
+var errNoToken = errs.Value("sampling: no token can be drawn, since the log probabilities have no finite maximum: " +
+	"the model gave NaN or infinite logits, or logit_bias or another processor bans every token or adds infinity to one")
 
 // pass is one forward under way: MLX computes its tokens while we prepare what
 // follows. It is consumed once, or freed.
@@ -53,7 +58,12 @@ func (e *Engine) launch(r *Request, in input) (*pass, error) {
 	err := e.build(func(s *mlxc.Scope) {
 		var logits mlxc.Array
 		if in.next.Valid() {
-			logits = r.model.model.Forward(s, s.Reshape(in.next, 1, 1), r.cache, p.rows)
+			// It may be none, which is seen when it is read: an index beside the
+			// vocabulary must reach neither the model nor a processor.
+			if !r.options.Sampler.Greedy() {
+				history.Next = sampling.Feedable(s, in.next, r.model.vocab)
+			}
+			logits = r.model.model.Forward(s, s.Reshape(history.Next, 1, 1), r.cache, p.rows)
 		} else {
 			logits = r.model.forward(s, in.ids, in.rows.of(s, r.options.Embeddings), r.cache, p.rows)
 		}
@@ -91,7 +101,8 @@ func (p *pass) keepRows(s *mlxc.Scope, logprobs mlxc.Array) {
 	for i := range p.rows {
 		row := logprobs
 		if p.rows > 1 {
-			row = s.Slice(logprobs, []int{i, 0}, []int{i + 1, vocab})
+			// A copy: a view would keep the whole block alive.
+			row = s.Contiguous(s.Slice(logprobs, []int{i, 0}, []int{i + 1, vocab}))
 		}
 		p.logprobs = append(p.logprobs, s.Keep(s.Reshape(row, vocab)))
 	}
@@ -101,6 +112,9 @@ func (p *pass) keepRows(s *mlxc.Scope, logprobs mlxc.Array) {
 // since the next one may be launched before it is read; of a verifying pass,
 // commit uses up as many as were accepted.
 func (r *Request) draw(p *pass) []sampling.Draw {
+	if len(r.keys) == 0 {
+		r.keys.start(r.state)
+	}
 	draws, states := r.draws(p.rows)
 	p.states, r.state, r.reseed = states, states[0], nil
 	return draws
@@ -144,6 +158,17 @@ func (p *pass) accepted(ids []int32) int {
 		n++
 	}
 	return n
+}
+
+// drawable cuts ids off where no token could be drawn, and tells whether there
+// was such a place. vocab is the number of tokens that there are.
+func drawable(ids []int32, vocab int) ([]int32, bool) {
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return ids[:i], true
+		}
+	}
+	return ids, false
 }
 
 // timing is what is known of when a pass ran.

@@ -9,6 +9,7 @@ import (
 
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
+	"axlm/gocore/mailbox"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
 	"axlm/mlxc"
@@ -75,14 +76,14 @@ type Token struct {
 // Free releases the token's log probabilities.
 func (t Token) Free() { t.Logprobs.Free() }
 
-// Status is what Next found.
-type Status int
+// Status is what Next found: a token, none within its time, or the end.
+type Status = mailbox.Status
 
-// Next returns a token, finds none within its time, or finds the end.
+// What Next finds.
 const (
-	Ready Status = iota
-	Pending
-	Finished
+	Ready    = mailbox.Ready
+	Pending  = mailbox.Pending
+	Finished = mailbox.Finished
 )
 
 // Request is one generation. Its reader calls Next; the engine's thread fills
@@ -94,17 +95,11 @@ type Request struct {
 	options Options
 	ends    map[int32]bool
 
-	mu     sync.Mutex
-	out    []Token
-	wanted bool
-	ended  bool
-	err    error
-	// reseeding says that a Reseed is on its way: it may take back tokens.
-	reseeding bool
-	final     *Stats // when it has ended
-	wake      chan struct{}
-	filled    atomic.Int64 // prompt tokens in the cache
-	closing   sync.Once
+	out     *mailbox.Outbox[Token]
+	final   atomic.Pointer[Stats] // when it has ended
+	filled  atomic.Int64          // prompt tokens in the cache
+	closed  atomic.Bool           // nobody will read it
+	closing sync.Once
 
 	// What follows is touched by the engine's thread alone.
 	prompt    []int32
@@ -123,6 +118,7 @@ type Request struct {
 	spec      *ngram.Speculator
 	drafter   *drafter      // nil without a draft model
 	state     sampling.Key  // the random generator's, before the next draw
+	keys      trail         // its states before that
 	choosing  bool          // Choose is due
 	reseed    *sampling.Key // its state after that draw, when it was changed
 	delivered time.Time
@@ -175,7 +171,7 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	e := m.engine
 	r := &Request{
 		id: e.nextID.Add(1), engine: e, model: m, options: o,
-		ends: map[int32]bool{}, wake: make(chan struct{}, 1),
+		ends: map[int32]bool{}, out: mailbox.NewOutbox[Token](),
 		prompt: slices.Clone(ids), text: slices.Clone(ids), total: total,
 	}
 	for _, t := range o.EndTokens {
@@ -187,7 +183,7 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	if m.closed.Load() {
 		return nil, errModelClosed
 	}
-	if err := e.post(func() { e.admit(r) }); err != nil {
+	if err := e.postFor(r, func() { e.admit(r) }); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -197,11 +193,13 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 // engine's thread.
 func (e *Engine) admit(r *Request) {
 	m := r.model
-	if m.model == nil {
-		r.fail(errModelClosed)
-		return
-	}
 	err := guarded(func() error {
+		switch {
+		case e.leaving():
+			return ErrClosed
+		case m.model == nil:
+			return errModelClosed
+		}
 		if err := e.equip(r); err != nil {
 			return err
 		}
@@ -209,7 +207,7 @@ func (e *Engine) admit(r *Request) {
 	})
 	if err != nil {
 		r.release()
-		r.fail(err)
+		r.out.Fail(err)
 		return
 	}
 	r.stats.PromptTokens = r.total
@@ -225,42 +223,32 @@ func (r *Request) Next(wait time.Duration) (Token, Status, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
-		t, status, err := r.take()
-		if status != Pending || err != nil {
+		t, status, ask, err := r.out.Take()
+		if status != Pending {
 			return t, status, err
 		}
+		if ask {
+			if err := r.engine.postFor(r, r.want); err != nil {
+				return Token{}, Finished, err
+			}
+		}
 		select {
-		case <-r.wake:
+		case <-r.out.Wake():
 		case <-r.engine.finished:
-			return Token{}, Finished, ErrClosed
+			return r.rest()
 		case <-deadline.C:
 			return Token{}, Pending, nil
 		}
 	}
 }
 
-// take pops a token, or asks the engine for one.
-func (r *Request) take() (Token, Status, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case len(r.out) > 0 && !r.reseeding:
-		t := r.out[0]
-		r.out = r.out[1:]
-		return t, Ready, nil
-	case r.reseeding:
-		return Token{}, Pending, nil
-	case r.err != nil:
-		return Token{}, Finished, r.err
-	case r.ended:
-		return Token{}, Finished, nil
-	case !r.wanted:
-		r.wanted = true
-		if err := r.engine.post(r.want); err != nil {
-			return Token{}, Finished, err
-		}
+// rest is what is left to read when the engine has ended.
+func (r *Request) rest() (Token, Status, error) {
+	t, status, _, err := r.out.Take()
+	if status == Pending {
+		return Token{}, Finished, ErrClosed
 	}
-	return Token{}, Pending, nil
+	return t, status, err
 }
 
 // want runs on the engine's thread.
@@ -277,10 +265,7 @@ func (r *Request) Progress() (done, total int) {
 // Stats tells what the request did so far. Once it has ended that is known
 // without asking the engine.
 func (r *Request) Stats() (Stats, error) {
-	r.mu.Lock()
-	final := r.final
-	r.mu.Unlock()
-	if final != nil {
+	if final := r.final.Load(); final != nil {
 		return *final, nil
 	}
 	var s Stats
@@ -309,63 +294,36 @@ func (r *Request) count() Stats {
 // between two tokens means for plain decoding, which draws one token ahead.
 // It does not wait for the engine.
 func (r *Request) Reseed(key sampling.Key) error {
-	r.mu.Lock()
-	r.reseeding = true
-	r.mu.Unlock()
-	return r.engine.post(func() {
-		err := guarded(func() error { return r.engine.rekey(r, key) })
-		r.mu.Lock()
-		r.reseeding = false
-		r.mu.Unlock()
-		if err != nil {
+	r.out.Hold()
+	err := r.engine.postFor(r, func() {
+		defer r.out.Release()
+		if err := guarded(func() error { return r.engine.rekey(r, key) }); err != nil {
 			r.engine.drop(r, fmt.Errorf("reseeding: %w", err))
 		}
-		r.signal()
 	})
+	if err != nil {
+		r.out.Release()
+	}
+	return err
 }
 
 // Close drops the request: a running step ends first, then its memory is
 // free. It does not wait for that, and may be called more than once.
 func (r *Request) Close() {
 	r.closing.Do(func() {
+		r.closed.Store(true)
 		// A closed engine has dropped its requests.
-		_ = r.engine.post(func() { r.engine.drop(r, nil) })
+		_ = r.engine.postFor(r, func() { r.engine.drop(r, nil) })
 	})
 }
 
 // deliver hands tokens to the reader.
 func (r *Request) deliver(tokens []Token, ended bool) {
-	var final *Stats
 	if ended {
 		s := r.count()
-		final = &s
+		r.final.Store(&s)
 	}
-	r.mu.Lock()
-	r.final = final
-	r.out = append(r.out, tokens...)
-	r.ended = r.ended || ended
-	r.wanted = false
-	r.mu.Unlock()
-	r.signal()
-}
-
-// fail ends the request with an error that the reader gets once it has read
-// the tokens before.
-func (r *Request) fail(err error) {
-	r.mu.Lock()
-	if r.err == nil && !r.ended {
-		r.err = err
-	}
-	r.ended = true
-	r.mu.Unlock()
-	r.signal()
-}
-
-func (r *Request) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.out.Deliver(tokens, ended)
 }
 
 // drop takes the request out and frees what it holds; with err, the reader
@@ -385,14 +343,10 @@ func (e *Engine) drop(r *Request, err error) {
 		r.release()
 	}
 	if err != nil {
-		r.fail(err)
+		r.out.Fail(err)
 		return
 	}
-	r.mu.Lock()
-	for _, t := range r.out {
+	for _, t := range r.out.Discard() {
 		t.Free()
 	}
-	r.out, r.ended = nil, true
-	r.mu.Unlock()
-	r.signal()
 }

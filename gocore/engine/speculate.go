@@ -158,42 +158,47 @@ func (e *Engine) rekey(r *Request, key sampling.Key) error {
 		return nil // it ended
 	}
 	if r.generated == 0 && r.ahead == nil {
-		r.state = key
+		r.state, r.keys = key, nil
 		return nil
 	}
 	drawn, extra := r.unread()
-	if drawn == 1 {
-		r.mu.Lock()
-		r.out[0].State = key
-		r.mu.Unlock()
+	if err := e.takeBack(r, extra); err != nil {
+		return err
+	}
+	if drawn == 1 && r.ahead != nil {
+		// It drew already, from what the generator was.
+		if r.cache.WrittenOver() {
+			return errs.Value("the token after the next one was drawn already, and a cache of bounded size cannot go back")
+		}
+		if err := e.withdraw(r, true); err != nil {
+			return err
+		}
 	}
 	switch {
 	case drawn == 1:
+		r.out.Edit(func(t *Token) { t.State = key })
+		r.keys.replace(key)
 		r.state = key
 	case r.ahead != nil:
 		r.state, r.ahead.states[0] = key, key
 	default:
 		r.reseed = &key
 	}
-	return e.takeBack(r, extra)
+	return nil
 }
 
 // unread drops all tokens that wait for the reader but the first: plain decoding
 // would not have them yet. It returns how many wait now, and how many do not
 // any more.
 func (r *Request) unread() (waiting, dropped int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	waiting = min(1, len(r.out))
-	extra := r.out[waiting:]
-	r.out = r.out[:waiting]
+	extra := r.out.Keep(1)
 	if len(extra) > 0 {
-		r.ended, r.final = false, nil
+		r.final.Store(nil)
 	}
 	for _, t := range extra {
 		t.Free()
 	}
-	return waiting, len(extra)
+	return r.out.State().Waiting, len(extra)
 }
 
 // Ahead is where plain decoding leaves the random generator when it yields t:
@@ -211,6 +216,7 @@ func (e *Engine) takeBack(r *Request, n int) error {
 	}
 	r.generated -= n
 	r.text = r.text[:len(r.text)-n]
+	r.keys.retract(n, &r.state)
 	r.stats.GeneratedTokens = r.generated
 	if r.spec != nil {
 		r.spec.Truncate(r.known + len(r.text))

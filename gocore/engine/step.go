@@ -132,7 +132,13 @@ func (e *Engine) decode(r *Request) error {
 		seconds = 0
 	}
 	accepted := p.accepted(ids)
-	tokens, ended := r.emit(p, ids[:accepted+1])
+	good, cut := drawable(ids[:accepted+1], r.model.vocab)
+	tokens, ended := r.emit(p, good)
+	if cut && !ended {
+		// What comes before can still be read.
+		r.out.Deliver(tokens, false)
+		return errNoToken
+	}
 	// Where the text ends among its drafts, the cache does without the others.
 	if err := e.commit(r, p, len(tokens)-1); err != nil {
 		for _, t := range tokens {
@@ -182,6 +188,7 @@ func (r *Request) emit(p *pass, ids []int32) (tokens []Token, ended bool) {
 			t.Logprobs, p.logprobs[i] = p.logprobs[i], mlxc.Array{}
 		}
 		tokens = append(tokens, t)
+		r.keys.advance(p.states[i])
 		r.generated++
 		if ended = r.ends[id] || r.generated == r.options.MaxTokens; ended {
 			break

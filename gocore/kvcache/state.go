@@ -140,6 +140,17 @@ func (c *Cache) Export(s *mlxc.Scope) []State {
 	return states
 }
 
+// WrittenOver tells whether a layer of bounded size has written over rows: then
+// not even the last token can be taken back.
+func (c *Cache) WrittenOver() bool {
+	for _, l := range c.Layers {
+		if r, ok := l.(*Rotating); ok && r.length > r.size {
+			return true
+		}
+	}
+	return false
+}
+
 // Room is how many more tokens can be appended such that a rollback can take
 // them back; limited tells whether there is a limit at all.
 func (c *Cache) Room() (rows int, limited bool) {

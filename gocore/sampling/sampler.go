@@ -78,7 +78,9 @@ func (c *Sampler) Draw(state Key) (Draw, Key) {
 }
 
 // Choose samples a token for each row of logprobs [rows, vocab]: [rows]
-// uint32. draws has an entry a row; a greedy sampler needs none.
+// uint32. draws has an entry a row; a greedy sampler needs none. A row without
+// a finite maximum has no token to draw: it gives vocab, which is none. See
+// Feedable.
 func (c *Sampler) Choose(s *mlxc.Scope, logprobs mlxc.Array, draws []Draw) mlxc.Array {
 	if c.Greedy() {
 		return s.ArgMax(logprobs, -1, false)
@@ -94,10 +96,51 @@ func (c *Sampler) Choose(s *mlxc.Scope, logprobs mlxc.Array, draws []Draw) mlxc.
 		x = c.xtc(s, x, draws)
 	}
 	if c.TopK > 0 {
-		x = c.topK(s, x)
+		// A partition around NaN may leave it out.
+		sound := finite(s, s.AsType(s.Max(x, -1, true), mlxc.Float32))
+		x = s.Where(sound, c.topK(s, x), s.ScalarLike(x, float32(math.NaN())))
 	}
-	x = s.Multiply(x, s.ScalarLike(x, float32(1/c.Temp)))
-	return categorical(s, x, draws)
+	return categorical(s, c.tempered(s, x), draws)
+}
+
+// tempered divides x by the temperature, in x's type as mlx_lm does: [rows,
+// vocab] float32. Rows that the temperature drives out of that type's range are
+// divided in float32, from their maximum down, where nothing overflows.
+func (c *Sampler) tempered(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
+	scale := 1 / c.Temp
+	narrow := s.AsType(s.Multiply(x, s.ScalarLike(x, float32(scale))), mlxc.Float32)
+	least, most := scales(x.DType())
+	if least <= math.Abs(scale) && math.Abs(scale) <= most {
+		return narrow
+	}
+	wide := s.AsType(x, mlxc.Float32)
+	factor := float32(math.Copysign(min(max(math.Abs(scale), smallest), math.MaxFloat32), scale))
+	wide = s.Multiply(s.Subtract(wide, s.Max(wide, -1, true)), s.Scalar(factor, mlxc.Float32))
+	return s.Where(finite(s, s.Max(narrow, -1, true)), narrow, wide)
+}
+
+// smallest is the least normal float32.
+const smallest = 0x1p-126
+
+// scales are the bounds within which a factor neither vanishes in a type, which
+// would make banned tokens not a number, nor drives a row's maximum, at most
+// 128 below 0, out of it.
+func scales(t mlxc.DType) (least, most float64) {
+	if t == mlxc.Float16 {
+		return 0x1p-14, 65504 / 128
+	}
+	return smallest, math.MaxFloat32 / 128
+}
+
+// finite tells where x is neither infinite nor not a number.
+func finite(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
+	return s.LessEqual(s.Abs(x), s.Scalar(math.MaxFloat32, mlxc.Float32))
+}
+
+// Feedable is tokens that Choose gave, any of which may go into a model: rows
+// without a token get the last one of the vocabulary.
+func Feedable(s *mlxc.Scope, tokens mlxc.Array, vocab int) mlxc.Array {
+	return s.Minimum(tokens, s.ScalarInt(vocab-1, mlxc.Uint32))
 }
 
 func lowest(s *mlxc.Scope, like mlxc.Array) mlxc.Array {
@@ -173,7 +216,14 @@ func categorical(s *mlxc.Scope, x mlxc.Array, draws []Draw) mlxc.Array {
 	}
 	weights := s.Exp(s.Subtract(x, s.Max(x, -1, true)))
 	below := s.CumSum(weights, -1, false, false)
-	u := s.Multiply(s.FromFloat32s(uniform, len(uniform), 1), s.Sum(weights, -1, true))
+	total := s.Sum(weights, -1, true)
+	u := s.Multiply(s.FromFloat32s(uniform, len(uniform), 1), total)
 	chosen := s.Sum(s.LessEqual(below, u), -1, false)
-	return s.AsType(s.Subtract(chosen, s.ScalarInt(1, chosen.DType())), mlxc.Uint32)
+	chosen = s.Subtract(chosen, s.ScalarInt(1, chosen.DType()))
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	// Not a number where the maximum is infinite or none.
+	drawn := finite(s, s.Reshape(total, -1))
+	return s.AsType(s.Where(drawn, chosen, s.ScalarInt(x.Dim(1), chosen.DType())), mlxc.Uint32)
 }
