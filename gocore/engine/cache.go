@@ -72,7 +72,8 @@ func (c *Cache) set(state *kvcache.Cache) {
 func (c *Cache) Take() ([]kvcache.State, error) {
 	var states []kvcache.State
 	err := c.model.engine.do(func() error {
-		if r := c.holder; r != nil && r.drafter.owns(c) {
+		r := c.holder
+		if r != nil && r.drafter.owns(c) {
 			if err := r.drafter.park(); err != nil {
 				return err
 			}
@@ -98,6 +99,9 @@ func (c *Cache) Take() ([]kvcache.State, error) {
 				states[i].Free()
 			}
 			states = nil
+			if r != nil {
+				c.model.engine.drop(r, fmt.Errorf("its prompt cache is lost: %w", err))
+			}
 		}
 		return err
 	})
@@ -303,31 +307,47 @@ func (e *Engine) park(r *Request) error {
 }
 
 // Resume continues a request whose cache was taken with another, which holds
-// what is left of it.
+// what is left of it. It does not wait for the engine: where the request cannot
+// go on, Next tells.
 func (r *Request) Resume(c *Cache) error {
-	return r.engine.do(func() error {
+	return r.continueWith(c, r.model, (*Request).resume)
+}
+
+// continueWith gives a request that waits for a cache of a model one. Giving it
+// the same again is harmless.
+func (r *Request) continueWith(c *Cache, m *Model, resume func(*Request, *Cache) error) error {
+	if c.model != m {
+		return errCacheForeign
+	}
+	return r.engine.postFor(r, func() {
 		if r.engine.requests[r.id] == nil {
-			return errRequestClosed
+			return // it ended, which Next tells
 		}
-		if _, err := r.model.stateOf(c); err != nil {
-			return err
+		if err := resume(r, c); err != nil {
+			r.engine.drop(r, fmt.Errorf("resuming: %w", err))
 		}
-		switch {
-		case c.holder == r:
-			return nil
-		case r.cache != nil:
-			return errs.Value("the request has its cache")
-		case c.holder != nil:
-			return errCacheUsed
-		}
-		r.borrow(c)
-		r.base += c.Offset() + 1 - r.parked
-		if err := r.engine.schedule(r); err != nil {
-			return err
-		}
-		r.engine.planner.Want(r.id, r.out.State().Wanted)
-		return nil
 	})
+}
+
+func (r *Request) resume(c *Cache) error {
+	if _, err := r.model.stateOf(c); err != nil {
+		return err
+	}
+	switch {
+	case c.holder == r:
+		return nil
+	case r.cache != nil:
+		return errs.Value("the request has its cache")
+	case c.holder != nil:
+		return errCacheUsed
+	}
+	r.borrow(c)
+	r.base += c.Offset() + 1 - r.parked
+	if err := r.engine.schedule(r); err != nil {
+		return err
+	}
+	r.engine.planner.Want(r.id, r.out.State().Wanted)
+	return nil
 }
 
 // checkQuantised makes sure that the cache can be quantised, if it is to be.

@@ -27,29 +27,31 @@ func (e *Engine) offer(r *Request) error {
 	}
 	r.filled.Store(int64(r.total))
 	r.stats.DecodeSteps++
-	r.choosing = true
+	r.choosing.Store(true)
 	e.planner.Want(r.id, false)
 	r.deliver([]Token{{Logprobs: logits}}, false)
 	return nil
 }
 
 // Choose continues a request of which Options.ReaderChooses with a token. It
-// answers each token that Next returned, whose Logprobs are logits then.
+// answers each token that Next returned, whose Logprobs are logits then. It does
+// not wait for the engine.
 func (r *Request) Choose(id int32) error {
 	if err := r.model.checkIDs([]int32{id}); err != nil {
 		return fmt.Errorf("the chosen token: %w", err)
 	}
-	return r.engine.do(func() error {
-		switch {
-		case r.engine.requests[r.id] == nil:
-			return errRequestClosed
-		case !r.choosing:
-			return errs.Value("no choice is due: ask for the next token first")
+	switch {
+	case r.closed.Load():
+		return errRequestClosed
+	case !r.choosing.CompareAndSwap(true, false):
+		return errs.Value("no choice is due: ask for the next token first")
+	}
+	return r.engine.postFor(r, func() {
+		if r.engine.requests[r.id] == nil {
+			return // it ended, which Next tells
 		}
-		r.choosing = false
 		r.text = append(r.text, id)
 		r.generated++
 		r.stats.GeneratedTokens = r.generated
-		return nil
 	})
 }

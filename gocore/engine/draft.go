@@ -166,7 +166,7 @@ func (d *drafter) extend(ids []int32) error {
 			d.model.model.Forward(s, s.FromInt32s(ids[:n], 1, n), d.cache, 0)
 		})
 		if err == nil {
-			err = mlxc.Eval(d.cache.Arrays()...)
+			err = d.request.engine.evaluate(d.cache, n, d.request.wanted)
 		}
 		if err != nil {
 			return err

@@ -99,26 +99,31 @@ func (d *drafter) park() error {
 	return err
 }
 
-// ResumeDraft gives a request's draft model its cache back, which was taken.
+// ResumeDraft gives a request's draft model its cache back, which was taken. It
+// does not wait for the engine, as Resume does not.
 func (r *Request) ResumeDraft(c *Cache) error {
-	return r.engine.do(func() error {
-		d := r.drafter
-		switch {
-		case r.engine.requests[r.id] == nil:
-			return errRequestClosed
-		case d == nil || d.cache != nil:
-			return errs.Value("no draft model waits for a prompt cache")
-		}
-		if _, err := d.model.stateOf(c); err != nil {
-			return err
-		}
-		if c.holder != nil {
-			return errs.Value("the draft model's prompt cache is in use by another request")
-		}
-		d.borrow(c)
-		d.base += c.Offset() - d.parked
+	if r.options.DraftModel == nil {
+		return errs.Value("no draft model waits for a prompt cache")
+	}
+	return r.continueWith(c, r.options.DraftModel, func(r *Request, c *Cache) error { return r.drafter.resume(c) })
+}
+
+func (d *drafter) resume(c *Cache) error {
+	switch {
+	case d.borrowed == c:
 		return nil
-	})
+	case d.cache != nil:
+		return errs.Value("the draft model has its prompt cache")
+	}
+	if _, err := d.model.stateOf(c); err != nil {
+		return err
+	}
+	if c.holder != nil {
+		return errs.Value("the draft model's prompt cache is in use by another request")
+	}
+	d.borrow(c)
+	d.base += c.Offset() - d.parked
+	return nil
 }
 
 // release gives the cache up.

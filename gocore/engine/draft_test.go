@@ -303,8 +303,8 @@ func TestTakingDraftCachesMidway(t *testing.T) {
 			if err := r.ResumeDraft(draft); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.ResumeDraft(draft); err == nil {
-				t.Error("it was taken twice")
+			if err := r.ResumeDraft(draft); err != nil {
+				t.Error(err) // once more is harmless
 			}
 			rest := collect(t, r, -1)
 			equal(t, fmt.Sprintf("taken after %d", stop), append(got, ids(rest)...), plain)

@@ -279,7 +279,7 @@ func TestClosing(t *testing.T) {
 	if _, _, err := e.Load(t.TempDir(), LoadOptions{}).Wait(time.Minute); err == nil {
 		t.Error("a closed engine loads")
 	}
-	if _, err := m.Logits([]int32{1}, 1, mlxc.Array{}, nil); !errors.Is(err, ErrClosed) {
+	if _, err := m.Logits([]int32{1}, 1, mlxc.Array{}, nil, nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed engine computes: %v", err)
 	}
 }

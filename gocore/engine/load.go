@@ -117,21 +117,24 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 			_ = m.Close() // nobody waits for it
 			return nil, errCancelled
 		}
-		n, size := 0, 0
-		for n < len(arrays) && (n == 0 || size < loadBatch) {
-			size += arrays[n].NBytes()
-			n++
-		}
+		n := batchOf(arrays)
+		size := bytesOf(arrays[:n])
 		if err := e.do(func() error { return mlxc.Eval(arrays[:n]...) }); err != nil {
 			_ = m.Close() // the first error is the one to tell
 			return nil, fmt.Errorf("reading weights: %w", err)
 		}
 		arrays = arrays[n:]
-		l.done.Add(int64(size))
+		l.done.Add(size)
 	}
 	if e.warm {
 		l.warming.Store(true)
-		if err := e.do(m.warmUp); err != nil {
+		step := func(f func() error) error {
+			if l.cancelled.Load() {
+				return errCancelled
+			}
+			return e.do(f)
+		}
+		if err := e.warmUp(m.model, step, m.shared.Cost().Record); err != nil {
 			_ = m.Close() // the first error is the one to tell
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"axlm/gocore/errs"
@@ -28,7 +29,8 @@ type Model struct {
 	shared   *ngram.Shared // what requests of the model learn from each other
 	// recurrent says that the state cannot go back by moving a length.
 	recurrent  bool
-	drafted    int // length of text up to which drafts may be verified, 0 for any
+	drafted    int        // length of text up to which drafts may be verified, 0 for any
+	rebuilding sync.Mutex // held by who puts other weights in place
 	bytes      atomic.Int64
 	parameters atomic.Int64
 
@@ -48,8 +50,9 @@ func (m *Model) VocabSize() int { return m.vocab }
 // Logits runs ids, batch rows of equal length, after what cache holds, which is
 // nothing when it is nil, and returns the logits [batch, L, vocab], evaluated.
 // embeddings [batch, L, dim], if any, stand in place of the ids' own; ids may
-// then be missing. Both arrays are the caller's.
-func (m *Model) Logits(ids []int32, batch int, embeddings mlxc.Array, cache *Cache) (mlxc.Array, error) {
+// then be missing. Both arrays are the caller's. Without a cache, stop gives the
+// forward up in the middle; nil never does.
+func (m *Model) Logits(ids []int32, batch int, embeddings mlxc.Array, cache *Cache, stop *atomic.Bool) (mlxc.Array, error) {
 	length, err := m.checkInput(ids, batch, embeddings)
 	if err != nil {
 		return mlxc.Array{}, err
@@ -65,8 +68,11 @@ func (m *Model) Logits(ids []int32, batch int, embeddings mlxc.Array, cache *Cac
 		}
 		if cache == nil {
 			defer state.Free()
-		} else if err := cache.follow(ids, batch); err != nil {
-			return err
+		} else {
+			stop = nil
+			if err := cache.follow(ids, batch); err != nil {
+				return err
+			}
 		}
 		err = m.engine.build(func(s *mlxc.Scope) {
 			var tokens mlxc.Array
@@ -76,16 +82,38 @@ func (m *Model) Logits(ids []int32, batch int, embeddings mlxc.Array, cache *Cac
 			out = s.Keep(m.run(s, tokens, embeddings, state, length))
 		})
 		if err == nil {
+			err = m.engine.evaluate(state, batch*length, func() error { return m.abandoned(stop) })
+		}
+		if err == nil {
 			err = mlxc.Eval(out)
 		}
 		if err != nil {
 			out.Free()
 			out = mlxc.Array{}
-			return fmt.Errorf("forward of %d tokens: %w", len(ids), err)
+			if cache != nil {
+				cache.close() // some of its layers may lack tokens
+			}
+			return fmt.Errorf("forward of %d tokens: %w", length*batch, err)
+		}
+		if cache != nil {
+			cache.set(state)
 		}
 		return nil
 	})
 	return out, err
+}
+
+// abandoned tells with an error that nobody waits for a forward any more.
+func (m *Model) abandoned(stop *atomic.Bool) error {
+	switch {
+	case m.engine.leaving():
+		return ErrClosed
+	case m.closed.Load():
+		return errModelClosed
+	case stop != nil && stop.Load():
+		return errs.Value("the forward was given up")
+	}
+	return nil
 }
 
 // ModelStats add up what a model's requests did, past and present.

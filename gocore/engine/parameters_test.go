@@ -60,12 +60,12 @@ func TestSetDType(t *testing.T) {
 		want := ids(generate(t, m, text, o))
 		before := m.Bytes()
 
-		if err := m.SetDType(mlxc.BFloat16, []mlxc.DType{mlxc.Float16}); err != nil {
+		if err := m.SetDType(t.Context(), mlxc.BFloat16, []mlxc.DType{mlxc.Float16}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, name+": no weight has the type to cast", ids(generate(t, m, text, o)), want)
 
-		if err := m.SetDType(mlxc.BFloat16, []mlxc.DType{mlxc.Float32}); err != nil {
+		if err := m.SetDType(t.Context(), mlxc.BFloat16, []mlxc.DType{mlxc.Float32}); err != nil {
 			t.Fatal(err)
 		}
 		if m.Bytes() != before/2 {
@@ -74,11 +74,11 @@ func TestSetDType(t *testing.T) {
 		if len(generate(t, m, text, o)) != o.MaxTokens {
 			t.Errorf("%s: no text after the cast", name)
 		}
-		if err := m.SetDType(mlxc.Float32, []mlxc.DType{mlxc.BFloat16}); err != nil {
+		if err := m.SetDType(t.Context(), mlxc.Float32, []mlxc.DType{mlxc.BFloat16}); err != nil {
 			t.Fatal(err)
 		}
 		rounded := ids(generate(t, m, text, o))
-		if err := m.SetDType(mlxc.Float32, []mlxc.DType{mlxc.Float32}); err != nil {
+		if err := m.SetDType(t.Context(), mlxc.Float32, []mlxc.DType{mlxc.Float32}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, name+": cast to the type they have", ids(generate(t, m, text, o)), rounded)
@@ -100,7 +100,7 @@ func TestSetDTypeEndsRequests(t *testing.T) {
 	if _, _, err := r.Next(time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetDType(mlxc.Float16, []mlxc.DType{mlxc.Float32}); err != nil {
+	if err := m.SetDType(t.Context(), mlxc.Float16, []mlxc.DType{mlxc.Float32}); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -130,7 +130,7 @@ func TestSetDTypeWarmsUp(t *testing.T) {
 	defer cache.Close()
 	text, o := prompt(64, 12), Options{MaxTokens: 6, Cache: cache}
 	generate(t, m, text, o)
-	if err := m.SetDType(mlxc.BFloat16, []mlxc.DType{mlxc.Float32}); err != nil {
+	if err := m.SetDType(t.Context(), mlxc.BFloat16, []mlxc.DType{mlxc.Float32}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(generate(t, m, text, o)); n != o.MaxTokens {
@@ -143,13 +143,13 @@ func TestSetDTypeWarmsUp(t *testing.T) {
 
 func TestSetDTypeRefuses(t *testing.T) {
 	m := load(t, start(t, Config{}), nano(t, 63))
-	if err := m.SetDType(mlxc.Int32, []mlxc.DType{mlxc.Float32}); err == nil {
+	if err := m.SetDType(t.Context(), mlxc.Int32, []mlxc.DType{mlxc.Float32}); err == nil {
 		t.Error("weights were cast to integers")
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetDType(mlxc.Float16, nil); !errors.Is(err, errModelClosed) {
+	if err := m.SetDType(t.Context(), mlxc.Float16, nil); !errors.Is(err, errModelClosed) {
 		t.Errorf("a closed model: %v", err)
 	}
 	if _, err := m.Parameters([]string{"model.norm.weight"}); !errors.Is(err, errModelClosed) {
@@ -192,12 +192,12 @@ func TestAdapt(t *testing.T) {
 		if slices.Equal(want, plain) {
 			t.Fatal("the adapter changes nothing")
 		}
-		if err := m.Adapt(adapter); err != nil {
+		if err := m.Adapt(t.Context(), adapter); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, "given an adapter", ids(generate(t, m, text, Options{MaxTokens: 20})), want)
 		for _, wrong := range []string{writeAdapter(t, seed, 31), filepath.Join(adapter, "absent")} {
-			if err := m.Adapt(wrong); err == nil {
+			if err := m.Adapt(t.Context(), wrong); err == nil {
 				t.Errorf("%s was accepted", wrong)
 			}
 		}

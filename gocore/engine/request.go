@@ -95,11 +95,13 @@ type Request struct {
 	options Options
 	ends    map[int32]bool
 
-	out     *mailbox.Outbox[Token]
-	final   atomic.Pointer[Stats] // when it has ended
-	filled  atomic.Int64          // prompt tokens in the cache
-	closed  atomic.Bool           // nobody will read it
-	closing sync.Once
+	out    *mailbox.Outbox[Token]
+	final  atomic.Pointer[Stats] // when it has ended
+	filled atomic.Int64          // prompt tokens in the cache
+	closed atomic.Bool           // nobody will read it
+
+	choosing atomic.Bool // Choose is due
+	closing  sync.Once
 
 	// What follows is touched by the engine's thread alone.
 	prompt    []int32
@@ -119,7 +121,6 @@ type Request struct {
 	drafter   *drafter      // nil without a draft model
 	state     sampling.Key  // the random generator's, before the next draw
 	keys      trail         // its states before that
-	choosing  bool          // Choose is due
 	reseed    *sampling.Key // its state after that draw, when it was changed
 	delivered time.Time
 	stats     Stats

@@ -74,7 +74,7 @@ func (e *Engine) extend(r *Request, ids []int32, rows rowRange) error {
 	if err != nil {
 		return err
 	}
-	return mlxc.Eval(r.cache.Arrays()...)
+	return e.evaluate(r.cache, max(len(ids), rows.n), r.wanted)
 }
 
 // finishPrompt puts the last prompt token into the cache and ends the request

@@ -69,31 +69,41 @@ const (
 
 // warmUp runs a pass of each width on a state that is thrown away, so that no
 // request pays for what the backend does at the first use of a shape, and the
-// model's requests know from the start what verifying costs.
-func (m *Model) warmUp() error {
-	cache := m.model.NewCache(models.CacheOptions{PadViews: m.engine.padViews})
-	defer cache.Free()
+// model's requests know from the start what verifying costs, which record is
+// told. Each pass is a step of its own on the engine's thread, which other
+// requests share.
+func (e *Engine) warmUp(model models.Model, step func(func() error) error, record func(width int, seconds float64)) error {
+	cache := model.NewCache(models.CacheOptions{PadViews: e.padViews})
+	defer func() {
+		_ = e.do(func() error { // a closed engine has given all memory back
+			cache.Free()
+			return mlxc.ClearCache()
+		})
+	}()
 	ids := make([]int32, passWidths[len(passWidths)-1])
 	for _, width := range append([]int{1}, passWidths[:]...) {
 		for round := range coldRounds + timedRounds {
-			cache.Checkpoint()
-			seconds, err := m.engine.timed(func(s *mlxc.Scope) mlxc.Array {
-				logits := m.model.Forward(s, s.FromInt32s(ids[:width], 1, width), cache, width)
-				return s.ArgMax(s.Subtract(logits, s.LogSumExp(logits, -1, true)), -1, false)
+			err := step(func() error {
+				cache.Checkpoint()
+				seconds, err := e.timed(func(s *mlxc.Scope) mlxc.Array {
+					logits := model.Forward(s, s.FromInt32s(ids[:width], 1, width), cache, width)
+					return s.ArgMax(s.Subtract(logits, s.LogSumExp(logits, -1, true)), -1, false)
+				})
+				if err != nil {
+					return err
+				}
+				// A plain step is queued ahead, which this one was not.
+				if width > 1 && round >= coldRounds {
+					record(width, seconds)
+				}
+				return e.rollback(cache, 0)
 			})
 			if err != nil {
 				return fmt.Errorf("warming up passes of %d tokens: %w", width, err)
 			}
-			// A plain step is queued ahead, which this one was not.
-			if width > 1 && round >= coldRounds {
-				m.shared.Cost().Record(width, seconds)
-			}
-			if err := m.engine.rollback(cache, 0); err != nil {
-				return fmt.Errorf("warming up passes of %d tokens: going back: %w", width, err)
-			}
 		}
 	}
-	return mlxc.ClearCache()
+	return nil
 }
 
 // timed builds and evaluates a graph and tells how long both took.

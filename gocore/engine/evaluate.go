@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"time"
+
+	"axlm/gocore/kvcache"
+	"axlm/mlxc"
+)
+
+// Parts of a long forward take about this long: a request, a model or the
+// process that is given up is let go after one of them.
+const (
+	shortPart = 50 * time.Millisecond
+	longPart  = 200 * time.Millisecond
+)
+
+// evaluate computes what a forward over rows tokens left in the cache. It does
+// so a few layers at a time, and asks stop between them; an error of stop ends
+// it there, with the cache of no more use.
+func (e *Engine) evaluate(cache *kvcache.Cache, rows int, stop func() error) error {
+	if rows < partRows {
+		return mlxc.Eval(cache.Arrays()...)
+	}
+	for from := 0; from < len(cache.Layers); {
+		if err := stop(); err != nil {
+			return err
+		}
+		to := min(from+e.part, len(cache.Layers))
+		var arrays []mlxc.Array
+		for _, l := range cache.Layers[from:to] {
+			arrays = append(arrays, l.Arrays()...)
+		}
+		started := time.Now()
+		if err := mlxc.Eval(arrays...); err != nil {
+			return err
+		}
+		switch took := time.Since(started); {
+		case took < shortPart && to-from == e.part:
+			e.part = min(2*e.part, maxPart)
+		case took > longPart:
+			e.part = max(1, e.part/2)
+		}
+		from = to
+	}
+	return nil
+}
+
+const (
+	partRows = 64  // forwards over fewer rows are computed at once
+	maxPart  = 128 // layers
+)
+
+// wanted tells with an error that nobody waits for what the request computes.
+// A borrowed cache is still waited for when its reader is gone.
+func (r *Request) wanted() error {
+	switch {
+	case r.engine.leaving():
+		return ErrClosed
+	case r.model.closed.Load():
+		return errModelClosed
+	case r.borrowed == nil && r.closed.Load():
+		return errRequestClosed
+	}
+	return nil
+}
