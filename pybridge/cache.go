@@ -1,7 +1,9 @@
 package pybridge
 
 import (
-	"encoding/json"
+	"bytes"
+	"context"
+	"strconv"
 
 	"axlm/gocore/engine"
 	"axlm/gocore/errs"
@@ -34,10 +36,14 @@ func ArrayIn(address int) (int, error) {
 	})
 }
 
-// ArrayCopy makes an array of data, of the dtype and the shape in form, as JSON,
-// and returns its handle.
+// ArrayCopy begins to make an array of data, of the dtype and the shape in form,
+// as JSON, and returns the job's handle. Its result is the array's.
 func ArrayCopy(data []byte, form string) (int, error) {
 	return call(func() (int, error) {
+		e, err := running()
+		if err != nil {
+			return 0, err
+		}
 		var f struct {
 			DType string `json:"dtype"`
 			Shape []int  `json:"shape"`
@@ -49,14 +55,23 @@ func ArrayCopy(data []byte, form string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		s := mlxc.NewScope(mlxc.Stream{}) // copying needs no stream
-		defer s.Close()
-		a := s.Keep(s.FromBytes(data, dt, f.Shape...))
-		if err := s.Err(); err != nil {
-			return 0, err
-		}
-		return put(bridge.arrays, a), nil
+		own := bytes.Clone(data) // gopy's slice lives no longer than this call
+		return begin(func(context.Context) (outcome, error) {
+			a, err := e.NewArray(own, dt, f.Shape)
+			if err != nil {
+				return outcome{}, err
+			}
+			handle := put(bridge.arrays, a)
+			return outcome{text: strconv.Itoa(handle), drop: func() { freeArray(handle) }}, nil
+		}), nil
 	})
+}
+
+// freeArray gives up an array's handle, if it is not free already.
+func freeArray(handle int) {
+	if a, ok := pop(bridge.arrays, handle); ok {
+		a.Free()
+	}
 }
 
 // ArrayOut assigns an array to the mx.array whose C++ object lies at address,
@@ -75,84 +90,116 @@ func ArrayOut(array int, address int) (int, error) {
 // ArrayFree gives up an array's handle. One that is free already is left alone.
 func ArrayFree(array int) (int, error) {
 	return call(func() (int, error) {
-		if a, ok := pop(bridge.arrays, array); ok {
-			a.Free()
-		}
+		freeArray(array)
 		return 0, nil
 	})
 }
 
-// CacheNew makes a prompt cache of the states of a model's layers, as JSON, and
-// returns its handle. The arrays' handles are given up, whatever the outcome.
+// CacheNew begins to make a prompt cache of the states of a model's layers, as
+// JSON, and returns the job's handle. Its result is the cache's. The arrays'
+// handles are given up, whatever the outcome.
 func CacheNew(model int, states string) (int, error) {
 	return call(func() (int, error) {
-		var layers []layerState
-		if err := decode(states, &layers); err != nil {
-			return 0, err
-		}
-		taken := make([]kvcache.State, len(layers))
-		defer func() {
+		taken, err := statesOf(states)
+		free := func() {
 			for i := range taken {
 				taken[i].Free()
 			}
-		}()
-		for i, l := range layers {
-			st := kvcache.State{
-				Kind: l.Kind, Offset: l.Offset, Keep: l.Keep, MaxSize: l.MaxSize, Next: l.Next,
-				Form: kvcache.QuantForm{GroupSize: l.GroupSize, Bits: l.Bits},
-			}
-			for _, handle := range l.Arrays {
-				if a, ok := pop(bridge.arrays, handle); ok {
-					st.Arrays = append(st.Arrays, a)
-				}
-			}
-			taken[i] = st
+		}
+		if err != nil {
+			free()
+			return 0, err
 		}
 		m, err := get(bridge.models, "model", model)
 		if err != nil {
+			free()
 			return 0, err
 		}
-		c, err := m.NewCache(taken)
-		if err != nil {
-			return 0, err
-		}
-		return put(bridge.caches, c), nil
+		return begin(func(context.Context) (outcome, error) {
+			defer free()
+			c, err := m.NewCache(taken)
+			if err != nil {
+				return outcome{}, err
+			}
+			handle := put(bridge.caches, c)
+			return outcome{text: strconv.Itoa(handle), drop: func() { freeCache(handle) }}, nil
+		}), nil
 	})
 }
 
-// CacheTake ends a prompt cache and returns the states of its layers, as JSON.
-// The arrays in it are evaluated; their handles are the caller's to give up.
-func CacheTake(cache int) (string, error) {
-	return call(func() (string, error) {
+// statesOf reads states of layers and takes their arrays out of the table.
+func statesOf(text string) ([]kvcache.State, error) {
+	var layers []layerState
+	if err := decode(text, &layers); err != nil {
+		return nil, err
+	}
+	states := make([]kvcache.State, len(layers))
+	var missing error
+	for i, l := range layers {
+		st := kvcache.State{
+			Kind: l.Kind, Offset: l.Offset, Keep: l.Keep, MaxSize: l.MaxSize, Next: l.Next,
+			Form: kvcache.QuantForm{GroupSize: l.GroupSize, Bits: l.Bits},
+		}
+		for _, handle := range l.Arrays {
+			a, err := arrayOf(handle)
+			if err != nil {
+				missing = err
+			}
+			st.Arrays = append(st.Arrays, a)
+		}
+		states[i] = st
+	}
+	return states, missing
+}
+
+// CacheTake begins to end a prompt cache, and returns the job's handle. Its
+// result is the states of the cache's layers, as JSON. The arrays in it are
+// evaluated; their handles are the caller's to give up.
+func CacheTake(cache int) (int, error) {
+	return call(func() (int, error) {
 		c, ok := pop(bridge.caches, cache)
 		if !ok {
-			return "", errs.Value("the prompt cache is closed")
+			return 0, errs.Value("the prompt cache is closed")
 		}
-		states, err := c.Take()
-		if err != nil {
-			return "", err
-		}
-		layers := make([]layerState, len(states))
-		for i, st := range states {
-			layers[i] = layerState{
-				Kind: st.Kind, Arrays: []int{}, Offset: st.Offset, Keep: st.Keep, MaxSize: st.MaxSize, Next: st.Next,
-				GroupSize: st.Form.GroupSize, Bits: st.Form.Bits,
+		return begin(func(context.Context) (outcome, error) {
+			states, err := c.Take()
+			if err != nil {
+				return outcome{}, err
 			}
-			for _, a := range st.Arrays {
-				layers[i].Arrays = append(layers[i].Arrays, put(bridge.arrays, a))
+			layers := make([]layerState, len(states))
+			var handles []int
+			for i, st := range states {
+				layers[i] = layerState{
+					Kind: st.Kind, Arrays: []int{}, Offset: st.Offset, Keep: st.Keep, MaxSize: st.MaxSize, Next: st.Next,
+					GroupSize: st.Form.GroupSize, Bits: st.Form.Bits,
+				}
+				for _, a := range st.Arrays {
+					handle := put(bridge.arrays, a)
+					layers[i].Arrays, handles = append(layers[i].Arrays, handle), append(handles, handle)
+				}
 			}
-		}
-		text, err := json.Marshal(layers)
-		return string(text), err
+			out, err := described(layers, nil)
+			out.drop = func() {
+				for _, handle := range handles {
+					freeArray(handle)
+				}
+			}
+			return out, err
+		}), nil
 	})
+}
+
+// freeCache gives up a prompt cache's handle, if it is not free already.
+func freeCache(handle int) {
+	if c, ok := pop(bridge.caches, handle); ok {
+		c.Close()
+	}
 }
 
 // CacheFree frees a prompt cache. One that is free already is left alone.
 func CacheFree(cache int) (int, error) {
 	return call(func() (int, error) {
-		if c, ok := pop(bridge.caches, cache); ok {
-			c.Close()
-		}
+		freeCache(cache)
 		return 0, nil
 	})
 }

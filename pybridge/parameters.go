@@ -1,56 +1,49 @@
 package pybridge
 
 import (
-	"encoding/binary"
+	"context"
 	"encoding/json"
-	"fmt"
 
+	"axlm/gocore/engine"
 	"axlm/gocore/errs"
 	"axlm/mlxc"
 )
 
-// Parameters assigns the weights that names lists, as JSON and under the names
-// of mlx_lm's modules, to the mx.arrays whose C++ objects lie at addresses,
-// little-endian uint64, in the same order. It returns the names that the model
-// does not have, as JSON; their arrays stay as they are.
-func Parameters(model int, names string, addresses []byte) (string, error) {
-	return call(func() (string, error) {
+// Parameters begins to fetch the weights that names lists, as JSON and under the
+// names of mlx_lm's modules, and returns the job's handle. JobTake assigns them
+// in that order; its result is the names that the model does not have, as JSON,
+// whose arrays stay as they are.
+func Parameters(model int, names string) (int, error) {
+	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
 		var wanted []string
 		if err := json.Unmarshal([]byte(names), &wanted); err != nil {
-			return "", errs.Value("names of parameters: %v", err)
+			return 0, errs.Value("names of parameters: %v", err)
 		}
-		if len(addresses) != 8*len(wanted) {
-			return "", errs.Value("parameters: %d names, but %d bytes of addresses", len(wanted), len(addresses))
-		}
-		found, err := m.Parameters(wanted)
-		if err != nil {
-			return "", err
-		}
-		defer func() {
-			for _, a := range found {
-				a.Free()
+		return begin(func(context.Context) (outcome, error) {
+			found, err := m.Parameters(wanted)
+			if err != nil {
+				return outcome{}, err
 			}
-		}()
-		missing := []string{}
-		for i, a := range found {
-			if !a.Valid() {
-				missing = append(missing, wanted[i])
-				continue
+			missing := []string{}
+			for i, a := range found {
+				if !a.Valid() {
+					missing = append(missing, wanted[i])
+				}
 			}
-			if err := mlxc.SetArrayAt(uintptr(binary.LittleEndian.Uint64(addresses[8*i:])), a); err != nil {
-				return "", fmt.Errorf("handing over %s: %w", wanted[i], err)
-			}
-		}
-		return toJSON(missing)
+			out, err := described(missing, nil)
+			out.arrays = found
+			return out, err
+		}), nil
 	})
 }
 
-// CastWeights casts the weights that have one of the types that from lists, as
-// JSON, to another type. Names of types are MLX's.
+// CastWeights begins to cast the weights that have one of the types that from
+// lists, as JSON, to another type, and returns the job's handle. Names of types
+// are MLX's.
 func CastWeights(model int, to string, from string) (int, error) {
 	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
@@ -71,17 +64,29 @@ func CastWeights(model int, to string, from string) (int, error) {
 		if err != nil {
 			return 0, errs.Value("the dtype to cast to: %v", err)
 		}
-		return 0, m.SetDType(target, types)
+		return change(m, func(ctx context.Context) error { return m.SetDType(ctx, target, types) }), nil
 	})
 }
 
-// Adapt gives a model the adapter in a folder in place of the one that it has.
+// Adapt begins to give a model the adapter in a folder in place of the one that
+// it has, and returns the job's handle.
 func Adapt(model int, path string) (int, error) {
 	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
 		if err != nil {
 			return 0, err
 		}
-		return 0, m.Adapt(path)
+		return change(m, func(ctx context.Context) error { return m.Adapt(ctx, path) }), nil
+	})
+}
+
+// change begins a change of a model. The job's result describes the model after
+// it, as ModelInfo does.
+func change(m *engine.Model, f func(context.Context) error) int {
+	return begin(func(ctx context.Context) (outcome, error) {
+		if err := f(ctx); err != nil {
+			return outcome{}, err
+		}
+		return described(m.Info())
 	})
 }

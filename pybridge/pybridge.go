@@ -6,6 +6,7 @@
 package pybridge
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -35,7 +36,7 @@ type state struct {
 	requests map[int]*open
 	caches   map[int]*engine.Cache
 	arrays   map[int]mlxc.Array
-	forwards map[int]*forward
+	jobs     map[int]*job
 	packings map[int]*promptcache.Job
 }
 
@@ -73,7 +74,7 @@ var bridge = &state{
 	requests: map[int]*open{},
 	caches:   map[int]*engine.Cache{},
 	arrays:   map[int]mlxc.Array{},
-	forwards: map[int]*forward{},
+	jobs:     map[int]*job{},
 	packings: map[int]*promptcache.Job{},
 }
 
@@ -180,8 +181,9 @@ func Init(libmlx string, libmlxc string) (string, error) {
 	})
 }
 
-// Shutdown ends the engine and restores what it changed in MLX. Handles made
-// before it are dead.
+// Shutdown begins to end the engine and to restore what it changed in MLX, and
+// returns the job's handle. Handles made before it are dead. What is being
+// computed ends early.
 func Shutdown() (int, error) {
 	return call(func() (int, error) {
 		bridge.mu.Lock()
@@ -197,10 +199,12 @@ func Shutdown() (int, error) {
 		for _, job := range packings {
 			job.Cancel() // it removes what it had written
 		}
-		if e != nil {
-			e.Close()
-		}
-		return 0, nil
+		return begin(func(context.Context) (outcome, error) {
+			if e != nil {
+				e.Close()
+			}
+			return outcome{}, nil
+		}), nil
 	})
 }
 
@@ -279,30 +283,38 @@ func ModelInfo(model int) (string, error) {
 	})
 }
 
-// ModelFree ends a model's requests and frees its weights. A handle that is
-// free already is left alone.
+// ModelFree begins to end a model's requests and to free its weights, and
+// returns the job's handle; nobody needs to wait for it. 0: the model's handle is
+// free already.
 func ModelFree(model int) (int, error) {
 	return call(func() (int, error) {
-		if m, ok := pop(bridge.models, model); ok {
-			return 0, m.Close()
+		m, ok := pop(bridge.models, model)
+		if !ok {
+			return 0, nil
 		}
-		return 0, nil
+		return begin(func(context.Context) (outcome, error) { return outcome{}, m.Close() }), nil
 	})
 }
 
-// Stats are a model's counters as JSON.
-func Stats(model int) (string, error) {
-	return call(func() (string, error) {
+// Stats begins to count what a model's requests did, and returns the job's
+// handle. Its result is JSON.
+func Stats(model int) (int, error) {
+	return call(func() (int, error) {
 		m, err := get(bridge.models, "model", model)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
-		s, err := m.Stats()
-		if err != nil {
-			return "", err
-		}
-		return toJSON(s)
+		return begin(func(context.Context) (outcome, error) { return described(m.Stats()) }), nil
 	})
+}
+
+// described is the outcome of a value, as JSON.
+func described[T any](value T, err error) (outcome, error) {
+	if err != nil {
+		return outcome{}, err
+	}
+	text, err := toJSON(value)
+	return outcome{text: text}, err
 }
 
 func decode(options string, into any) error {

@@ -1,6 +1,7 @@
 package pybridge
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -230,18 +231,15 @@ func KeyAfter(request int) (uint64, error) {
 	})
 }
 
-// RequestStats are a request's counters as JSON.
-func RequestStats(request int) (string, error) {
-	return call(func() (string, error) {
+// RequestStats begins to count what a request did, and returns the job's
+// handle. Its result is JSON.
+func RequestStats(request int) (int, error) {
+	return call(func() (int, error) {
 		r, err := get(bridge.requests, "request", request)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
-		s, err := r.Request.Stats()
-		if err != nil {
-			return "", err
-		}
-		return toJSON(s)
+		return begin(func(context.Context) (outcome, error) { return described(r.Request.Stats()) }), nil
 	})
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
 	"axlm/mlxc"
@@ -76,4 +78,20 @@ func (m *Model) checkInput(ids []int32, batch int, embeddings mlxc.Array) (int, 
 		return 0, errs.Value("tokens: want [batch, length] with at least one token each, got %d tokens in %d rows", len(ids), batch)
 	}
 	return len(ids) / batch, m.checkIDs(ids)
+}
+
+// NewArray makes an evaluated array of its elements' bytes, in row-major order.
+// It is the caller's.
+func (e *Engine) NewArray(data []byte, dtype mlxc.DType, shape []int) (mlxc.Array, error) {
+	var out mlxc.Array
+	err := e.do(func() error {
+		if err := e.build(func(s *mlxc.Scope) { out = s.Keep(s.Reshape(s.FromBytes(data, dtype), shape...)) }); err != nil {
+			return err
+		}
+		return mlxc.Eval(out)
+	})
+	if err != nil {
+		return mlxc.Array{}, fmt.Errorf("making an array of %d bytes: %w", len(data), err)
+	}
+	return out, nil
 }

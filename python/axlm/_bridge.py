@@ -9,10 +9,11 @@ import json
 import logging
 import os
 import re
+import signal
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,9 @@ from ._crossing import Crossing
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+ZERO_COPY = "AXLM_ZERO_COPY"
+"""Environment variable: 0 makes arrays cross as copies, as they do where Python's arrays are laid out otherwise."""
 
 LIBRARY = "AXLM_MLXC"
 """Environment variable: a libmlxc to use in place of the one that was compiled when axlm was installed."""
@@ -86,18 +90,26 @@ def _load() -> _Core:
             raise ImportError(f"axlm's native part is missing or broken ({error}); install axlm again") from error
         text = call(axlmgo.init, str(libmlx), str(libmlxc))
         atexit.register(_shutdown)
-        _core = _Core(axlmgo, go.Slice_byte.from_bytes, json.loads(text), Crossing(axlmgo.array_probe))
+        copies = os.environ.get(ZERO_COPY) == "0"
+        arrays = Crossing(axlmgo.array_probe, direct=False if copies else None)
+        _core = _Core(axlmgo, go.Slice_byte.from_bytes, json.loads(text), arrays)
         if advice := _blas.info()["advice"]:
             _logger.warning("axlm: MLX uses the reference BLAS, which is slow on dense weights; %s", advice)
         return _core
 
 
 def _shutdown() -> None:
-    """Let the engine finish what it is computing, before the libraries under it are torn down."""
+    """End the engine before the libraries under it are torn down. It ends in the middle of a prompt."""
     global _shut_down
-    if _core is not None and not _forked:
-        _shut_down = True
-        call(_core.functions.shutdown)
+    if _core is None or _forked:
+        return
+    _shut_down = True
+    try:
+        job_wait(call(_core.functions.shutdown))
+    except KeyboardInterrupt:
+        # The libraries must not go while the engine works on them: the process ends as one does that was interrupted.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
 
 
 def choose_blas() -> None:
@@ -169,6 +181,33 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     raise raised(message)
 
 
+def job_wait(job: int) -> None:
+    """Wait for a job of the core. Ctrl-C is heard meanwhile, and leaves the job as it is."""
+    while not call(_loaded().functions.job_wait, job, WAIT_MS):
+        pass
+
+
+def _take(job: int, places: Sequence[int] = ()) -> str:
+    """End a job that is done and return its result; its arrays are assigned to the C++ arrays at some addresses."""
+    core = _loaded()
+    return call(core.functions.job_take, job, core.bytes_in(struct.pack(f"={len(places)}Q", *places)))
+
+
+def _taken(job: int) -> str:
+    """Wait for a job and return its result. One that is interrupted is given up."""
+    try:
+        job_wait(job)
+        return _take(job)
+    except BaseException:  # Ctrl-C, above all
+        job_drop(job)
+        raise
+
+
+def job_drop(job: int) -> None:
+    """Give a job up: it ends as soon as it can, and leaves nothing behind."""
+    call(_loaded().functions.job_drop, job)
+
+
 def _object(function: Callable[..., str], *arguments: Any) -> dict[str, Any]:
     return json.loads(call(function, *arguments))
 
@@ -230,7 +269,7 @@ def manifest(path: str, write: bool) -> dict[str, Any]:
     Raises:
         ValueError, FileNotFoundError: the folder is broken, or its manifest says what is not so.
     """
-    return _object(_loaded().functions.manifest, path, write)
+    return json.loads(_taken(call(_loaded().functions.manifest, path, write)))
 
 
 def model_info(model: int) -> dict[str, Any]:
@@ -238,9 +277,15 @@ def model_info(model: int) -> dict[str, Any]:
     return _object(_loaded().functions.model_info, model)
 
 
-def model_free(model: int) -> None:
-    """Give a model's memory back."""
-    call(_loaded().functions.model_free, model)
+def model_free(model: int, wait: bool = True) -> None:
+    """Give a model's memory back. Without ``wait`` that happens in its own time."""
+    job = call(_loaded().functions.model_free, model)
+    if not job:
+        return
+    if wait:
+        _taken(job)
+    else:
+        job_drop(job)
 
 
 def parameters(model: int, names: list[str]) -> dict[str, mx.array]:
@@ -256,20 +301,33 @@ def parameters(model: int, names: list[str]) -> dict[str, mx.array]:
     core = _loaded()
 
     def fill(wanted: list[str], addresses: list[int]) -> list[str]:
-        places = core.bytes_in(struct.pack(f"={len(addresses)}Q", *addresses))
-        return json.loads(call(core.functions.parameters, model, json.dumps(wanted), places))
+        job = call(core.functions.parameters, model, json.dumps(wanted))
+        try:
+            job_wait(job)
+            return json.loads(_take(job, addresses))
+        except BaseException:
+            job_drop(job)
+            raise
 
     return core.arrays.receive_named(names, fill)
 
 
-def set_dtype(model: int, dtype: str, old: list[str]) -> None:
-    """Cast a model's weights that have one of the old dtypes. Running requests end with a ValueError."""
-    call(_loaded().functions.cast_weights, model, dtype, json.dumps(old))
+def set_dtype(model: int, dtype: str, old: list[str]) -> dict[str, Any]:
+    """Cast a model's weights that have one of the old dtypes. Running requests end with a ValueError.
+
+    Returns:
+        What :func:`model_info` says afterwards. A change that is interrupted leaves the model as it is.
+    """
+    return json.loads(_taken(call(_loaded().functions.cast_weights, model, dtype, json.dumps(old))))
 
 
-def adapt(model: int, path: str) -> None:
-    """Give a model the adapter in a folder in place of the one that it has. Running requests end with a ValueError."""
-    call(_loaded().functions.adapt, model, path)
+def adapt(model: int, path: str) -> dict[str, Any]:
+    """Give a model the adapter in a folder in place of the one that it has. Running requests end with a ValueError.
+
+    Returns:
+        What :func:`model_info` says afterwards. A change that is interrupted leaves the model as it is.
+    """
+    return json.loads(_taken(call(_loaded().functions.adapt, model, path)))
 
 
 def start(model: int, ids: bytes, options: dict[str, Any]) -> int:
@@ -350,12 +408,12 @@ def close(request: int) -> None:
 
 def stats(model: int) -> dict[str, Any]:
     """Return a model's counters."""
-    return _object(_loaded().functions.stats, model)
+    return json.loads(_taken(call(_loaded().functions.stats, model)))
 
 
 def request_stats(request: int) -> dict[str, Any]:
     """Return a request's counters."""
-    return _object(_loaded().functions.request_stats, request)
+    return json.loads(_taken(call(_loaded().functions.request_stats, request)))
 
 
 def forward(model: int, ids: bytes, batch: int, cache: int = 0, embeddings: int = 0) -> mx.array:
@@ -373,13 +431,12 @@ def forward(model: int, ids: bytes, batch: int, cache: int = 0, embeddings: int 
     """
     core = _loaded()
     options = json.dumps({"cache": cache, "embeddings": embeddings})
-    run = call(core.functions.forward_start, model, core.bytes_in(ids), batch, options)
+    job = call(core.functions.forward, model, core.bytes_in(ids), batch, options)
     try:
-        while not call(core.functions.forward_wait, run, WAIT_MS):
-            pass
-        return core.arrays.receive(lambda address: call(core.functions.forward_take, run, address))
+        job_wait(job)
+        return core.arrays.receive(lambda place: _take(job, [place]))
     except BaseException:  # Ctrl-C, above all
-        call(core.functions.forward_drop, run)
+        job_drop(job)
         raise
 
 
@@ -389,7 +446,7 @@ def array_in(array: mx.array) -> int:
     return core.arrays.send(
         array,
         lambda address: call(core.functions.array_in, address),
-        lambda data, form: call(core.functions.array_copy, core.bytes_in(data), json.dumps(form)),
+        lambda data, form: int(_taken(call(core.functions.array_copy, core.bytes_in(data), json.dumps(form)))),
     )
 
 
@@ -405,7 +462,9 @@ def array_free(handle: int) -> None:
 
 
 def cache_new(model: int, layers: list[dict[str, Any]]) -> int:
-    """Make a prompt cache of its layers' states. Returns its handle; the arrays' are given up in any case.
+    """Begin to make a prompt cache of its layers' states; the arrays' handles are given up in any case.
+
+    Returns a job for :func:`job_wait`, whose :func:`job_number` is the cache's handle.
 
     Args:
         model: the model's handle.
@@ -415,9 +474,23 @@ def cache_new(model: int, layers: list[dict[str, Any]]) -> int:
     return call(_loaded().functions.cache_new, model, json.dumps(layers))
 
 
-def cache_take(cache: int) -> list[dict[str, Any]]:
-    """End a prompt cache and return its layers, as :func:`cache_new` takes them."""
-    return json.loads(call(_loaded().functions.cache_take, cache))
+def job_number(job: int) -> int:
+    """End a job that is done. Returns the handle that it made."""
+    return int(_take(job))
+
+
+def cache_take(cache: int) -> int:
+    """Begin to end a prompt cache. Returns a job for :func:`job_wait` and :func:`cache_layers`."""
+    return call(_loaded().functions.cache_take, cache)
+
+
+def cache_layers(job: int) -> list[dict[str, Any]]:
+    """End a job that took a prompt cache and is done. Returns the cache's layers, as :func:`cache_new` takes them.
+
+    Raises:
+        RuntimeError, ValueError: the state is lost.
+    """
+    return json.loads(_take(job))
 
 
 def cache_free(cache: int) -> None:

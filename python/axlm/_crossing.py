@@ -73,11 +73,12 @@ class Crossing:
     Args:
         probe: the core's ``array_probe``: the address of a C++ array → JSON of its ``shape``, its ``dtype`` and the
             address of its ``data``.
+        direct: False where arrays are to cross as copies in any case.
     """
 
-    def __init__(self, probe: Callable[[int], str]) -> None:
+    def __init__(self, probe: Callable[[int], str], direct: bool | None = None) -> None:
         self._probe = probe
-        self._direct: bool | None = None
+        self._direct = direct
         # Zeros are a C++ array that holds nothing (an empty shared_ptr), to be assigned to like any other.
         self._slot = (ctypes.c_uint64 * (_ARRAY_BYTES // 8))()
         self._slot_lock = threading.Lock()

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _bridge
+from ._signals import Uninterrupted
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -146,7 +147,8 @@ class Loan:
         self.user: Any = None
         """The request that uses the state."""
         self._members = members
-        self._finalizer = weakref.finalize(self, _free, handle, os.getpid())
+        self._taking: list[int] = []  # the job that brings the state back, if somebody looked and was interrupted
+        self._finalizer = weakref.finalize(self, _free, handle, self._taking, os.getpid())
         # At exit the system takes the memory back; the core may be busy then.
         self._finalizer.atexit = False
 
@@ -159,6 +161,7 @@ class Loan:
         """Whether it is these objects' state, for this model, and nobody is using it."""
         return (
             self.held
+            and not self._taking
             and self.user is None
             and self.model == model
             and len(caches) == len(self._members)
@@ -171,6 +174,8 @@ class Loan:
         A request that uses it is brought to where mlx_lm has it then: the prompt and the tokens that were read are in
         the cache, the next token is chosen.
 
+        Whoever is interrupted meanwhile leaves the state with the core, where the next look finds it.
+
         Raises:
             RuntimeError, ValueError: the state is lost, since its request failed or its model was closed. The objects
                 are empty then.
@@ -178,14 +183,27 @@ class Loan:
         with moving:
             if not self.handle:
                 return
-            handle, self.handle = self.handle, 0
-            self._finalizer.detach()
             layers: list[dict[str, Any]] | None = None
             try:
-                layers = _bridge.cache_take(handle)
-            finally:
-                for index, member in enumerate(self._members):
-                    _restore(member, layers[index] if layers else None)
+                with Uninterrupted():
+                    if not self._taking:
+                        self._taking.append(_bridge.cache_take(self.handle))
+                _bridge.job_wait(self._taking[0])
+                with Uninterrupted():
+                    layers = _bridge.cache_layers(self._taking[0])
+                    self._give_back(layers)
+            except Exception:  # an interrupt is none: the state stays where it is
+                with Uninterrupted():
+                    if layers is None:
+                        self._give_back(None)
+                raise
+
+    def _give_back(self, layers: list[dict[str, Any]] | None) -> None:
+        """Fill the objects; without layers, as empty ones."""
+        self.handle = 0
+        self._finalizer.detach()
+        for index, member in enumerate(self._members):
+            _restore(member, layers[index] if layers else None)
 
 
 def _restore(member: _Member, layer: dict[str, Any] | None) -> None:
@@ -215,9 +233,12 @@ def _restore(member: _Member, layer: dict[str, Any] | None) -> None:
     del attributes[_LOAN]
 
 
-def _free(handle: int, owner: int) -> None:
-    if os.getpid() == owner:  # the core does not live on in a forked child
-        _bridge.cache_free(handle)
+def _free(handle: int, taking: list[int], owner: int) -> None:
+    if os.getpid() != owner:  # the core does not live on in a forked child
+        return
+    for job in taking:
+        _bridge.job_drop(job)
+    _bridge.cache_free(handle)
 
 
 def lend(model: Model, caches: Sequence[Any]) -> Loan:
@@ -273,22 +294,31 @@ def _adopt(model: Model, caches: Sequence[Any]) -> Loan:
             first = len(handles)
             handles.extend(_bridge.array_in(array) for array in layer.arrays)
             layers.append({"kind": type(cache).__name__, "arrays": handles[first:], **layer.numbers})
-        handle = _bridge.cache_new(model.handle, layers)
+        job = _bridge.cache_new(model.handle, layers)
     except BaseException:
         for array in handles:
             with contextlib.suppress(Exception):
                 _bridge.array_free(array)
         raise
-    members = [_Member(weakref.ref(cache), type(cache), _kept(cache)) for cache in caches]
-    loan = Loan(handle, model.handle, members)
-    del found  # it holds the arrays
-    for cache in caches:
-        attributes = vars(cache)
-        attributes[_LOAN] = loan
-        cache.__class__ = _lent(type(cache))
-        for name in attributes.keys() - {_LOAN}:
-            del attributes[name]
+    try:
+        _bridge.job_wait(job)
+        with Uninterrupted():  # all objects are lent, or none
+            loan = Loan(_bridge.job_number(job), model.handle, _members(caches))
+            del found  # it holds the arrays
+            for cache in caches:
+                attributes = vars(cache)
+                attributes[_LOAN] = loan
+                cache.__class__ = _lent(type(cache))
+                for name in attributes.keys() - {_LOAN}:
+                    del attributes[name]
+    except BaseException:
+        _bridge.job_drop(job)
+        raise
     return loan
+
+
+def _members(caches: Sequence[Any]) -> list[_Member]:
+    return [_Member(weakref.ref(cache), type(cache), _kept(cache)) for cache in caches]
 
 
 _STATE = {"keys", "values", "cache", "offset", "_idx"}

@@ -131,8 +131,7 @@ class _ModuleModel(Model):
         chosen = [old for old in present if predicate is None or predicate(old)]
         if packed := [old for old in chosen if not _is_floating(old)]:
             raise ValueError(f"weights of type {_name(packed[0])} are packed and cannot be cast to {_name(dtype)}")
-        _bridge.set_dtype(self.handle, _name(dtype), [_name(old) for old in chosen])
-        self._info = _bridge.model_info(self.handle)
+        self._info = _bridge.set_dtype(self.handle, _name(dtype), [_name(old) for old in chosen])
         with _filling:
             for part, key, array in self._weights():  # what is not the core's
                 if array.dtype in chosen:

@@ -15,6 +15,7 @@ from . import _bridge, _loan
 from ._crossing import pack_ids
 from ._loan import Loan, lend
 from ._progress import PrefillWatch, ProgressCallback
+from ._signals import Uninterrupted
 from ._stats import Stats
 
 if TYPE_CHECKING:
@@ -146,9 +147,10 @@ class Request(Iterator[tuple[int, bool]]):
                     options[option] = self._borrowed[-1].loan.handle
             if embeddings is not None:
                 options["embeddings"] = _bridge.array_in(embeddings)
-            self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
-            for borrowed in self._borrowed:
-                borrowed.loan.user = self
+            with Uninterrupted():  # a request that nobody knows of would keep its caches
+                self._handle: int | None = _bridge.start(model.handle, ids.tobytes(), options)
+                for borrowed in self._borrowed:
+                    borrowed.loan.user = self
 
     def __next__(self) -> tuple[int, bool]:
         handle = self._open_handle()
@@ -169,9 +171,10 @@ class Request(Iterator[tuple[int, bool]]):
         for borrowed in self._borrowed:
             if not borrowed.loan.held:
                 with _loan.moving:
-                    borrowed.loan = lend(borrowed.model, borrowed.caches)
-                    borrowed.resume(handle, borrowed.loan.handle)
-                    borrowed.loan.user = self
+                    loan = lend(borrowed.model, borrowed.caches)
+                    with Uninterrupted():
+                        borrowed.resume(handle, loan.handle)
+                        borrowed.loan, loan.user = loan, self
 
     def logprobs(self) -> mx.array:
         """Return the log probabilities [V] at the last token, in the model's dtype, in memory shared with the core."""
@@ -223,11 +226,12 @@ class Request(Iterator[tuple[int, bool]]):
         if handle is not None and os.getpid() == self._owner:  # the core does not live on in a forked child
             _bridge.close(handle)
         borrowed, self._borrowed = self._borrowed, []
-        for loan in (each.loan for each in borrowed):
-            loan.user = None
-            if self._quantising:  # then the objects' class may have changed: isinstance must not see the old one
+        for each in borrowed:
+            each.loan.user = None
+        if self._quantising:  # then the objects' class may have changed: isinstance must not see the old one
+            for each in borrowed:
                 with contextlib.suppress(Exception):  # whoever looks into the cache next hears of it
-                    loan.reclaim()
+                    each.loan.reclaim()
 
     def __enter__(self) -> Self:
         return self

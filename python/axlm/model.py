@@ -43,7 +43,8 @@ class Model:
         self.model_type = str(info["model_type"])
         self._info = info
         self._handle: int | None = handle
-        self._finalizer = weakref.finalize(self, _free, handle, os.getpid())
+        self._owner = os.getpid()
+        self._finalizer = weakref.finalize(self, _free, handle, self._owner)
         # At exit the system takes the memory back; the core may be busy then.
         self._finalizer.atexit = False
 
@@ -122,8 +123,7 @@ class Model:
 
     def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
         """Take an adapter in place of the one that the model has; see :func:`axlm.utils.load_adapters`."""
-        _bridge.adapt(self.handle, os.fspath(adapter_path))
-        self._info = _bridge.model_info(self.handle)
+        self._info = _bridge.adapt(self.handle, os.fspath(adapter_path))
 
     def stats(self) -> Stats:
         """Return the core's counters of this model, a dictionary; ``model.stats().plot()`` draws them."""
@@ -135,8 +135,9 @@ class Model:
 
     def close(self) -> None:
         """Give the model's memory back. What still uses it gets a ValueError; closing twice is harmless."""
-        self._handle = None
-        self._finalizer()
+        handle, self._handle = self._handle, None
+        if handle is not None and self._finalizer.detach() and os.getpid() == self._owner:
+            _bridge.model_free(handle)
 
     def __repr__(self) -> str:
         if self._handle is None:
@@ -183,7 +184,7 @@ def model_maker(
 
 def _free(handle: int, owner: int) -> None:
     if os.getpid() == owner:  # the core does not live on in a forked child
-        _bridge.model_free(handle)
+        _bridge.model_free(handle, wait=False)  # nobody may wait here: another model's pass may be running
 
 
 def _quantization(config: dict[str, Any]) -> str:
