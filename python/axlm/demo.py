@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import _gguf
+from ._errors import file_error
 from ._progress import Bar
 
 FORMAT = 1
@@ -99,7 +100,7 @@ def resolve(name: str, *, device: str | None = None) -> Path | None:
                 _convert(source, folder, dtype=dtype, quantised=quantised, alone=alone)
     except OSError as error:
         text = f"cannot make {name} in {folder.parent}: {error.strerror or error} (AXLM_CACHE chooses another folder)"
-        raise OSError(error.errno, text) from error  # becomes PermissionError and so on by its number
+        raise file_error(text, error.filename or folder.parent, error.errno or 0) from error
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _bridge, _fallback
 from ._bridge import WAIT_MS
 from ._delegate import delegate
+from ._errors import file_error
 from ._progress import Bar
 from .model import Model, model_maker
 
@@ -149,7 +151,9 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise NotADirectoryError(f"{name} is a file; a model is a folder with config.json and *.safetensors")
+        raise file_error(
+            f"{name} is a file; a model is a folder with config.json and *.safetensors", name, errno.ENOTDIR
+        )
     from . import demo
 
     if name in demo.NAMES:
@@ -157,7 +161,7 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
         if (converted := demo.resolve(name, device=device)) is not None:
             return converted
     if not _REPO_ID.fullmatch(name):
-        raise FileNotFoundError(f"no model folder {name!r}")
+        raise file_error(f"no model folder {name!r}", name)
     return _download(name, revision)
 
 
@@ -183,9 +187,10 @@ def _download(repo: str, revision: str | None) -> Path:
     try:
         folder = theirs.snapshot_download(repo, revision=revision, allow_patterns=list(_DOWNLOADS))
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
+        raise file_error(
             f"no folder {repo!r} here, and the Hugging Face hub did not give a model of that name: "
-            f"{_hub_problem(error, revision)}"
+            f"{_hub_problem(error, revision)}",
+            repo,
         ) from error
     return Path(folder)
 

@@ -8,6 +8,7 @@ that belong to the states, the user's metadata, and the classes' names.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models import cache as upstream
 
 from .. import _bridge
+from .._errors import file_error
 from .._progress import Bar
 from ._cache_state import complete, flaw
 
@@ -45,9 +47,9 @@ def save(file_name: Path, cache: list[Any], metadata: Mapping[str, str] | None) 
     target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{name}: there is no folder {folder}")
+        raise file_error(f"{name}: there is no folder {folder}", name)
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(f"{name} is not a regular file")
+        raise file_error(f"{name} is not a regular file", name, errno.EISDIR if os.path.isdir(target) else errno.EINVAL)
     # In the target's folder: there a file of this size is expected, and from there it can be moved without a copy.
     with tempfile.TemporaryDirectory(prefix=".axlm-", dir=folder) as beside:
         whole = os.path.join(beside, "cache.safetensors")
@@ -87,7 +89,11 @@ def _unpacked(name: str, size: int) -> Iterator[str]:
             if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > size:
                 break
     else:
-        raise OSError(f"{name} needs {size} bytes to unpack, which neither {tempfile.gettempdir()} nor {beside} has")
+        raise file_error(
+            f"{name} needs {size} bytes to unpack, which neither {tempfile.gettempdir()} nor {beside} has",
+            name,
+            errno.ENOSPC,
+        )
     with tempfile.TemporaryDirectory(prefix=".axlm-", dir=folder) as temporary:
         plain = os.path.join(temporary, "cache.safetensors")
         _wait(lambda: _bridge.unpack_start(name, plain, size), "Unpacking")
