@@ -13,18 +13,24 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _fallback
-from ._batch import BatchGenerator  # noqa: F401
+from ._batch import BatchGenerator as BatchGenerator  # with "as" type checkers take it for a name of this module
 from ._delegate import delegate, run_as
 from ._progress import ProgressCallback
 from ._run import DEFAULT_PREFILL_STEP_SIZE, DEFAULT_QUANTIZED_KV_START, start, wrap_tokenizer
-from ._speculative import drafted_arguments, speculative_generate_step  # noqa: F401
-from ._stop import StopSequences, make_stop_sequences  # noqa: F401
-from .batch import BatchResponse, batch_generate  # noqa: F401
-from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: F401
+from ._speculative import drafted_arguments
+from ._speculative import speculative_generate_step as speculative_generate_step
+from ._stop import StopSequences as StopSequences
+from ._stop import make_stop_sequences as make_stop_sequences
+from .batch import BatchResponse as BatchResponse
+from .batch import batch_generate as batch_generate
+from .generate_utils import BatchCounters as BatchCounters
+from .generate_utils import BatchCountersSnapshot as BatchCountersSnapshot
+from .generate_utils import BatchStats as BatchStats
 from .model import Model
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
@@ -81,7 +87,7 @@ class GenerationResponse:
 
 
 @contextlib.contextmanager
-def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Generator[None, None, None]:
+def wired_limit(model: Model | nn.Module, streams: Sequence[mx.Stream] | None = None) -> Generator[None, None, None]:
     """Warn on stderr if the model needs more than 90 % of the memory that the device recommends (Metal reports it).
 
     The core itself keeps MLX's wired limit at the recommended size, from its start to the end of the process: nothing
@@ -109,7 +115,7 @@ def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Gen
 
 def generate_step(
     prompt: Sequence[int] | mx.array,
-    model: Model,
+    model: Model | nn.Module,
     stream: Any = None,
     *,
     max_tokens: int = 256,
@@ -181,7 +187,7 @@ def generate_step(
 
 
 def stream_generate(
-    model: Model,
+    model: Model | nn.Module,
     tokenizer: Tokenizer,
     prompt: Prompt,
     max_tokens: int = 256,
@@ -214,7 +220,7 @@ def stream_generate(
 
 
 def _responses(
-    model: Model,
+    model: Model | nn.Module,
     tokenizer: Tokenizer,
     prompt: Prompt,
     max_tokens: int = 256,
@@ -281,7 +287,9 @@ def _responses(
         yield response(token, from_draft, values, "stop" if token in tokenizer.eos_token_ids else "length")
 
 
-def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any) -> str:
+def generate(
+    model: Model | nn.Module, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any
+) -> str:
     """Generate a whole text.
 
     Args:

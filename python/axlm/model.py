@@ -81,6 +81,10 @@ class Model(_Base):
         """The number of layers that have a state: objects in a prompt cache."""
         return int(self._info["num_caches"])
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # layers and whatever else mlx_lm's class has
+
     def __call__(
         self,
         inputs: mx.array | None,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _bridge, _fallback
 from ._bridge import WAIT_MS
@@ -35,6 +35,47 @@ _PATIENCE_MS = 3000
 _REPO_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
+# A model that mlx_lm runs is a module of its own classes: "| Any" lets a checker take what either has.
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: Literal[False] = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: Literal[False],
+) -> tuple[Model, TokenizerWrapper]: ...
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: Literal[False] = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper]: ...
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    *,
+    return_config: Literal[True],
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper, dict[str, Any]]: ...
+@overload
 def load(
     path_or_hf_repo: str | os.PathLike[str],
     tokenizer_config: dict[str, Any] | None = None,
@@ -46,7 +87,19 @@ def load(
     trust_remote_code: bool = False,
     *,
     fallback: bool = True,
-) -> tuple[Model | nn.Module, TokenizerWrapper] | tuple[Model | nn.Module, TokenizerWrapper, dict[str, Any]]:
+) -> tuple[Model | Any, TokenizerWrapper] | tuple[Model | Any, TokenizerWrapper, dict[str, Any]]: ...
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper] | tuple[Model | Any, TokenizerWrapper, dict[str, Any]]:
     """Load a model and its tokenizer.
 
     A model that the core does not run (another family, one with code of its own, a storage that needs conversion) is
@@ -99,7 +152,7 @@ def load_model(
     trust_remote_code: bool = False,
     *,
     fallback: bool = True,
-) -> tuple[Model | nn.Module, dict[str, Any]]:
+) -> tuple[Model | Any, dict[str, Any]]:
     """Load a model from a local folder, without a tokenizer.
 
     Args:

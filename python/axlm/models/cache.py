@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
 from mlx_lm.models.cache import (
     ArraysCache,
@@ -82,6 +82,16 @@ def save_prompt_cache(
     _cache_file.save(file_name, cache, metadata)
 
 
+@overload
+def load_prompt_cache(file_name: str | os.PathLike[str], return_metadata: Literal[False] = False) -> list[Any]: ...
+@overload
+def load_prompt_cache(
+    file_name: str | os.PathLike[str], return_metadata: Literal[True]
+) -> tuple[list[Any], dict[str, Any]]: ...
+@overload
+def load_prompt_cache(
+    file_name: str | os.PathLike[str], return_metadata: bool
+) -> list[Any] | tuple[list[Any], dict[str, Any]]: ...
 def load_prompt_cache(
     file_name: str | os.PathLike[str], return_metadata: bool = False
 ) -> list[Any] | tuple[list[Any], dict[str, Any]]:
