@@ -6,9 +6,10 @@ This module imports nothing heavy, so that ``import axlm`` stays cheap.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,9 @@ __getattr__, __dir__ = delegate(__name__, "generate")
 
 DEFAULT_MODEL = "smollm2-135m"
 """What the commands load by default: the model of :mod:`axlm.demo`."""
+
+_SAMPLING = {"temp", "temperature", "top_p", "min_p", "top_k", "min_tokens_to_keep", "xtc_probability", "xtc_threshold"}
+"""Arguments of other programs' generate, and of mlx_lm's once; here they are a sampler's."""
 
 
 @dataclass
@@ -216,7 +220,17 @@ def stream_generate(
         ValueError: ``max_tokens`` is 0, or what :func:`generate_step` raises it for.
         NotImplementedError, TypeError: as :func:`generate_step`.
     """
+    _check_names("stream_generate", kwargs)
     yield from _responses(model, tokenizer, prompt, max_tokens, draft_model, stream, **kwargs)
+
+
+def _check_names(function: str, arguments: Iterable[str], own: Iterable[str] = ()) -> None:
+    """Refuse an argument that neither the function nor those behind it have, in the name of what the user called."""
+    known = {*inspect.signature(generate_step).parameters, "num_draft_tokens", *own}
+    for name in arguments:
+        if name not in known:
+            hint = " (samplers are made by axlm.sample_utils.make_sampler)" if name in _SAMPLING else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _responses(
@@ -305,6 +319,7 @@ def generate(
     Raises:
         NotImplementedError, TypeError, ValueError: as :func:`stream_generate`.
     """
+    _check_names("generate", kwargs, own=("draft_model",))
     pieces = []
     last = None
     if verbose:
