@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = command_parser(command).parse_args(words[1:])
 
     def run() -> int:
-        _cli_checks.check(command, args)
+        _cli_checks.check(args)
         return args.run(args)
 
     return _guarded(command, run)
