@@ -154,7 +154,8 @@ def generate_step(
         quantized_kv_start: tokens in the cache from which on it is quantised.
         input_embeddings: embeddings [N, D] in place of the prompt's tokens, of which there are then N or none.
         ngram: n-gram speculation: True, an :class:`axlm.NgramConfig`, or False for plain decoding. It drafts tokens
-            that the model then verifies, many in one pass; the tokens are those of plain decoding.
+            that the model then verifies, many in one pass. The tokens are those of plain
+            decoding: exactly in float32, up to near ties in other dtypes.
         sampler: what chooses a token from log probabilities [1, V]: one from :func:`axlm.sample_utils.make_sampler`
             runs in the core, any other callable in Python, without speculation. None takes the most probable token.
         logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
