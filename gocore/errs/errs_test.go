@@ -63,3 +63,34 @@ func TestTextAndChain(t *testing.T) {
 		t.Error("With(nil) is not nil")
 	}
 }
+
+func TestTextNamesTheFile(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "absent")
+	_, missing := os.Open(absent)
+	cases := []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"no file", Value("wrong"), "ValueError\x1fwrong"},
+		{"missing", fmt.Errorf("loading: %w", NotFound("%s is not there", "/a/b")),
+			"FileNotFoundError\x1floading: /a/b is not there\x1f2\x1f/a/b"},
+		{"as the system says it", missing,
+			"FileNotFoundError\x1f" + missing.Error() + "\x1f2\x1f" + absent},
+		{"denied", OS("%w", &fs.PathError{Op: "open", Path: "/a", Err: syscall.EACCES}),
+			"OSError\x1fopen /a: permission denied\x1f13\x1f/a"},
+		{"ours before the system's", OS("packing %s: %w", "/a", &fs.PathError{Op: "write", Path: "/b", Err: syscall.EIO}),
+			"OSError\x1fpacking /a: write /b: input/output error\x1f5\x1f/a"},
+		{"renamed", &os.LinkError{Op: "rename", Old: "/a", New: "/b", Err: syscall.EACCES},
+			"OSError\x1frename /a /b: permission denied\x1f13\x1f/b"},
+		{"no number", OS("%s is not a regular file", "/a"), "OSError\x1f/a is not a regular file\x1f0\x1f/a"},
+		{"another class", With(KindValue, missing), "ValueError\x1f" + missing.Error()},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Text(c.err); got != c.want {
+				t.Errorf("Text = %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -117,7 +117,7 @@ func replace(path string, write func(io.Writer) error) error {
 	mode := fs.FileMode(0)
 	switch old, err := os.Stat(path); {
 	case err == nil && !old.Mode().IsRegular():
-		return errs.OS("not a regular file")
+		return errs.OS("%s is not a regular file", path)
 	case err == nil:
 		mode = old.Mode().Perm()
 	case !errors.Is(err, fs.ErrNotExist):

@@ -22,6 +22,7 @@ from . import _bridge
 from ._version import __version__
 from .convert import convert
 from .generate import GenerationResponse, batch_generate, generate, generate_step, stream_generate
+from .model import Model
 from .ngram import NgramConfig
 from .utils import load
 
@@ -34,6 +35,7 @@ with contextlib.suppress(ImportError):
 
 __all__ = [
     "GenerationResponse",
+    "Model",
     "NgramConfig",
     "__version__",
     "batch_generate",

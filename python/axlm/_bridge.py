@@ -18,8 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _blas
+from . import _blas, _install
 from ._crossing import Crossing
+from ._errors import file_error
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -136,10 +137,8 @@ def libraries() -> tuple[Path, Path]:
     if (mlx := _find_mlx()) is not None:
         return mlx / "lib" / f"libmlx.{_SUFFIX}", _library(mlx)
     if sys.platform == "darwin":
-        raise ImportError("MLX is not installed: pip install mlx")
-    raise ImportError(
-        'MLX has no backend here: pip install "axlm[cpu]", or "axlm[cuda13]" for an NVIDIA GPU with CUDA 13'
-    )
+        raise ImportError(f"MLX is not installed: {_install.command(package='mlx')}")
+    raise ImportError(f"MLX has no backend here: {_install.backend()}")
 
 
 def _library(mlx: Path) -> Path:
@@ -165,12 +164,14 @@ def _library(mlx: Path) -> Path:
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of the core, raising its errors as the Python class that the core names.
 
-    The core's errors arrive as RuntimeErrors whose text is the class's name, a unit separator (0x1F) and the message.
+    The core's errors arrive as RuntimeErrors whose text is the class's name, the message and, of an error of a file,
+    its number and the path, each after a unit separator (0x1F).
     """
     try:
         return function(*arguments)
     except RuntimeError as error:
         kind, separator, message = str(error).partition("\x1f")
+        message, of_file, file = message.partition("\x1f")
     if _shut_down and threading.current_thread() is not threading.main_thread():
         raise SystemExit  # the process ends, and a daemon thread still works: it ends without a word
     if not separator:
@@ -178,6 +179,9 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     raised = _ERRORS.get(kind) or getattr(builtins, kind, RuntimeError)
     if not (isinstance(raised, type) and issubclass(raised, Exception)):
         raised = RuntimeError
+    if of_file and issubclass(raised, OSError):
+        number, _, path = file.partition("\x1f")
+        raise file_error(message, path or None, int(number), raised)
     raise raised(message)
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ._install import command as install_command
+
 _OURS, _THEIRS = "axlm", "mlx_lm"
 _MISSING = object()
 
@@ -118,7 +120,7 @@ def _their_folder(package: ModuleType) -> Path:
     """The folder of mlx_lm's package of that name, found without importing anything."""
     spec = importlib.util.find_spec(_THEIRS)
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError("axlm needs mlx_lm: pip install mlx-lm")
+        raise ImportError(f"axlm needs mlx_lm: {install_command(package='mlx-lm')}")
     return Path(spec.submodule_search_locations[0]).joinpath(*package.__name__.split(".")[1:])
 
 

@@ -1,7 +1,7 @@
 """Models that the core does not run: mlx_lm itself loads them, and generates with them.
 
 So are modules that a user made or loaded with mlx_lm. Calls and results are those of the core's models; n-gram
-speculation, which never changes a token, is left out.
+speculation, which only makes a text come sooner, is left out.
 """
 
 from __future__ import annotations

@@ -67,8 +67,25 @@ def model(
 
 @functools.cache
 def _class(family: type[nn.Module]) -> type[_ModuleModel]:
-    names = {"__module__": Model.__module__, "__qualname__": Model.__qualname__, "__doc__": Model.__doc__}
+    names: dict[str, Any] = {
+        "__module__": Model.__module__,
+        "__qualname__": Model.__qualname__,
+        "__doc__": Model.__doc__,
+    }
+    if hasattr(family, "make_cache"):
+        names["make_cache"] = _maker(family)
     return type(Model.__name__, (_ModuleModel, family), names)
+
+
+def _maker(family: Any) -> Callable[[Any], list[Any]]:
+    """The family's ``make_cache``. It counts layers, for which no weights need be fetched."""
+
+    @functools.wraps(family.make_cache)
+    def make_cache(self: _ModuleModel) -> list[Any]:
+        module = vars(self).get("_module")
+        return family.make_cache(self if module is None else module)
+
+    return make_cache
 
 
 def _is_floating(dtype: mx.Dtype) -> bool:
@@ -170,21 +187,35 @@ class _ModuleModel(Model):
     # Attributes: the dictionary has the weights and layers, which stay; everything else is as in any object.
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what displays and copies ask every object for; a module's parts have no such names
-            return super().__getattribute__(name)
+        # Displays and copies ask every object for names with an underscore, which a module's parts do not have. And a
+        # question for what is not there must not fetch the weights.
+        if name.startswith("_") or not self._has(name):
+            return self._missing(name)
         if (value := self.get(name)) is not None:
             return value
-        if self._handle is None:
+        return self._missing(name)
+
+    def _has(self, name: object) -> bool:
+        """Whether the module's contents have a name, without looking into them."""
+        return dict.__contains__(self._contents(), name)
+
+    def _contents(self) -> dict[str, Any]:
+        """The module's contents, in which the arrays may not be the core's yet."""
+        module = vars(self).get("_module")
+        return self if module is None else module
+
+    def _missing(self, name: str) -> Any:
+        if self._handle is None and not name.startswith("_"):
             raise AttributeError(f"{name}: this model is closed: {self.path}", name=name, obj=self)
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if dict.__contains__(vars(self).get("_module") or self, name) or isinstance(value, (mx.array, nn.Module)):
+        if self._has(name) or isinstance(value, (mx.array, nn.Module)):
             refuse(f"model.{name}")
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        if dict.__contains__(vars(self).get("_module") or self, name):
+        if self._has(name):
             refuse(f"model.{name}")
         object.__delattr__(self, name)
 
@@ -205,8 +236,7 @@ class _ModuleModel(Model):
         return super().get(key, default)
 
     def keys(self) -> KeysView[str]:
-        self._fill()
-        return super().keys()
+        return dict.keys(self._contents())
 
     def values(self) -> ValuesView[Any]:
         self._fill()
@@ -217,16 +247,13 @@ class _ModuleModel(Model):
         return super().items()
 
     def __contains__(self, key: object) -> bool:
-        self._fill()
-        return super().__contains__(key)
+        return self._has(key)
 
     def __iter__(self) -> Iterator[str]:
-        self._fill()
-        return super().__iter__()
+        return dict.__iter__(self._contents())
 
     def __len__(self) -> int:
-        self._fill()
-        return super().__len__()
+        return dict.__len__(self._contents())
 
     # Two models are never the same, and a model is always true, as objects that are no dictionaries have it.
 

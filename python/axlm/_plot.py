@@ -6,6 +6,8 @@ import importlib.util
 import io
 from typing import TYPE_CHECKING, Any
 
+from ._install import command
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -18,7 +20,7 @@ def check_available() -> None:
         ImportError: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('a plot takes matplotlib, which is not installed: pip install "axlm[plot]"')
+        raise ImportError(f"a plot takes matplotlib, which is not installed: {command(extra='plot')}")
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -41,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Process the prompt and write the file; return the exit code."""
     from . import _bridge
+    from .models._cache_file import check_target
     from .models.cache import make_prompt_cache, save_prompt_cache
 
+    check_target(args.prompt_cache_file)  # a long prompt would be processed for nothing
     name = args.model or (CONVERTED if Path(CONVERTED).is_dir() else DEFAULT_MODEL)
     tokenizer_config: dict[str, Any] = {"trust_remote_code": args.trust_remote_code}
     if args.eos_token is not None:

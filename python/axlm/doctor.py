@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import _install
 from ._version import __version__
 
 BACKENDS = ("mlx-cpu", "mlx-cuda-13", "mlx-cuda-12", "mlx-metal")
@@ -92,7 +93,7 @@ def _versions() -> str:
 def _backend() -> str:
     found = _backends()
     if not found:
-        raise ImportError('MLX has no backend here: pip install "axlm[cpu]", or "axlm[cuda13]" for an NVIDIA GPU')
+        raise ImportError(f"MLX has no backend here: {_install.backend()}")
     return f"{', '.join(found)} on {platform.system()} {platform.machine()}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._delegate import delegate, run_as
+from ._install import command
 from .cli_options import json_object
 from .generate import batch_generate
 from .sample_utils import make_sampler
@@ -41,7 +42,7 @@ def _theirs() -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "lm_eval":
             raise
-        raise ImportError("evaluation needs lm-evaluation-harness: pip install lm-eval") from None
+        raise ImportError(f"evaluation needs lm-evaluation-harness: {command(extra='evaluate')}") from None
     return evaluate
 
 

@@ -6,25 +6,32 @@ This module imports nothing heavy, so that ``import axlm`` stays cheap.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _fallback
-from ._batch import BatchGenerator  # noqa: F401
+from ._batch import BatchGenerator as BatchGenerator  # with "as" type checkers take it for a name of this module
 from ._delegate import delegate, run_as
 from ._progress import ProgressCallback
 from ._run import DEFAULT_PREFILL_STEP_SIZE, DEFAULT_QUANTIZED_KV_START, start, wrap_tokenizer
-from ._speculative import drafted_arguments, speculative_generate_step  # noqa: F401
-from ._stop import StopSequences, make_stop_sequences  # noqa: F401
-from .batch import BatchResponse, batch_generate  # noqa: F401
-from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats  # noqa: F401
+from ._speculative import drafted_arguments
+from ._speculative import speculative_generate_step as speculative_generate_step
+from ._stop import StopSequences as StopSequences
+from ._stop import make_stop_sequences as make_stop_sequences
+from .batch import BatchResponse as BatchResponse
+from .batch import batch_generate as batch_generate
+from .generate_utils import BatchCounters as BatchCounters
+from .generate_utils import BatchCountersSnapshot as BatchCountersSnapshot
+from .generate_utils import BatchStats as BatchStats
 from .model import Model
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
@@ -38,6 +45,9 @@ __getattr__, __dir__ = delegate(__name__, "generate")
 
 DEFAULT_MODEL = "smollm2-135m"
 """What the commands load by default: the model of :mod:`axlm.demo`."""
+
+_SAMPLING = {"temp", "temperature", "top_p", "min_p", "top_k", "min_tokens_to_keep", "xtc_probability", "xtc_threshold"}
+"""Arguments of other programs' generate, and of mlx_lm's once; here they are a sampler's."""
 
 
 @dataclass
@@ -81,7 +91,7 @@ class GenerationResponse:
 
 
 @contextlib.contextmanager
-def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Generator[None, None, None]:
+def wired_limit(model: Model | nn.Module, streams: Sequence[mx.Stream] | None = None) -> Generator[None, None, None]:
     """Warn on stderr if the model needs more than 90 % of the memory that the device recommends (Metal reports it).
 
     The core itself keeps MLX's wired limit at the recommended size, from its start to the end of the process: nothing
@@ -109,7 +119,7 @@ def wired_limit(model: Model, streams: Sequence[mx.Stream] | None = None) -> Gen
 
 def generate_step(
     prompt: Sequence[int] | mx.array,
-    model: Model,
+    model: Model | nn.Module,
     stream: Any = None,
     *,
     max_tokens: int = 256,
@@ -144,7 +154,8 @@ def generate_step(
         quantized_kv_start: tokens in the cache from which on it is quantised.
         input_embeddings: embeddings [N, D] in place of the prompt's tokens, of which there are then N or none.
         ngram: n-gram speculation: True, an :class:`axlm.NgramConfig`, or False for plain decoding. It drafts tokens
-            that the model then verifies, many in one pass; the tokens are those of plain decoding.
+            that the model then verifies, many in one pass. The tokens are those of plain
+            decoding: exactly in float32, up to near ties in other dtypes.
         sampler: what chooses a token from log probabilities [1, V]: one from :func:`axlm.sample_utils.make_sampler`
             runs in the core, any other callable in Python, without speculation. None takes the most probable token.
         logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
@@ -181,7 +192,7 @@ def generate_step(
 
 
 def stream_generate(
-    model: Model,
+    model: Model | nn.Module,
     tokenizer: Tokenizer,
     prompt: Prompt,
     max_tokens: int = 256,
@@ -210,11 +221,21 @@ def stream_generate(
         ValueError: ``max_tokens`` is 0, or what :func:`generate_step` raises it for.
         NotImplementedError, TypeError: as :func:`generate_step`.
     """
+    _check_names("stream_generate", kwargs)
     yield from _responses(model, tokenizer, prompt, max_tokens, draft_model, stream, **kwargs)
 
 
+def _check_names(function: str, arguments: Iterable[str], own: Iterable[str] = ()) -> None:
+    """Refuse an argument that neither the function nor those behind it have, in the name of what the user called."""
+    known = {*inspect.signature(generate_step).parameters, "num_draft_tokens", *own}
+    for name in arguments:
+        if name not in known:
+            hint = " (samplers are made by axlm.sample_utils.make_sampler)" if name in _SAMPLING else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+
+
 def _responses(
-    model: Model,
+    model: Model | nn.Module,
     tokenizer: Tokenizer,
     prompt: Prompt,
     max_tokens: int = 256,
@@ -281,7 +302,9 @@ def _responses(
         yield response(token, from_draft, values, "stop" if token in tokenizer.eos_token_ids else "length")
 
 
-def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any) -> str:
+def generate(
+    model: Model | nn.Module, tokenizer: Tokenizer, prompt: Prompt, verbose: bool = False, **kwargs: Any
+) -> str:
     """Generate a whole text.
 
     Args:
@@ -297,6 +320,7 @@ def generate(model: Model, tokenizer: Tokenizer, prompt: Prompt, verbose: bool =
     Raises:
         NotImplementedError, TypeError, ValueError: as :func:`stream_generate`.
     """
+    _check_names("generate", kwargs, own=("draft_model",))
     pieces = []
     last = None
     if verbose:

@@ -49,8 +49,10 @@ def run(args: argparse.Namespace) -> int:
 
     from .generate import DEFAULT_MODEL, generate
     from .sample_utils import make_sampler
-    from .utils import load
+    from .utils import load, resolve
 
+    if args.draft_model is not None:  # there, before the model is loaded for nothing
+        args.draft_model = resolve(args.draft_model)
     if args.seed is not None:  # as early as in mlx_lm: loading draws, too
         import mlx.core as mx
 

@@ -16,11 +16,14 @@ from ._stats import Stats
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx.nn import Module as _Base
+else:  # what a model is, too, is known when its family is
+    _Base = object
 
 _logger = logging.getLogger("axlm")
 
 
-class Model:
+class Model(_Base):
     """A loaded model. :func:`axlm.load` makes them; any thread may use one, also while others do.
 
     A model that was loaded is also an instance of mlx_lm's class for its family, and of ``mlx.nn.Module``: it has that
@@ -79,15 +82,26 @@ class Model:
         """The number of layers that have a state: objects in a prompt cache."""
         return int(self._info["num_caches"])
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # layers and whatever else mlx_lm's class has
+
     def __call__(
-        self, tokens: mx.array, cache: Any = None, *, input_embeddings: Any = None, mask: Any = None
+        self,
+        inputs: mx.array | None,
+        cache: Any = None,
+        input_embeddings: mx.array | None = None,
+        per_layer_inputs: mx.array | None = None,
+        *,
+        mask: Any = None,
     ) -> mx.array:
-        """Run the model over whole sequences.
+        """Run the model over whole sequences. The arguments are those that mlx_lm's classes have, in their order.
 
         Args:
-            tokens: token ids [B, L], an integer array. None or an empty one with ``input_embeddings``.
+            inputs: token ids [B, L], an integer array. None or an empty one with ``input_embeddings``.
             cache: mlx_lm's cache objects, one a layer, for what comes before the tokens; they hold them afterwards.
             input_embeddings: embeddings [B, L, D] in place of the tokens' own.
+            per_layer_inputs: of Gemma 4 only, and not supported: the core computes them.
             mask: not supported: rows of unequal length need runs of their own.
 
         Returns:
@@ -97,11 +111,13 @@ class Model:
             TypeError: the ids are not integers, or the core has no form for a cache object.
             ValueError: another shape than [B, L], no token, an id outside the vocabulary, a closed model, a cache that
                 does not fit the model.
-            NotImplementedError: ``mask`` is given.
+            NotImplementedError: ``mask`` or ``per_layer_inputs`` is given.
         """
-        if mask is not None:
-            raise NotImplementedError("mask is not supported: leave it at its default")
+        for name, given in (("mask", mask), ("per_layer_inputs", per_layer_inputs)):
+            if given is not None:
+                raise NotImplementedError(f"{name} is not supported: leave it at its default")
         embeddings = 0
+        tokens: Any = inputs
         shape = tuple(getattr(tokens, "shape", ()))
         if input_embeddings is not None:
             import mlx.core as mx
@@ -113,7 +129,7 @@ class Model:
             mx.eval(input_embeddings)
         elif len(shape) != 2 or 0 in shape:
             raise ValueError(
-                f"model(tokens) wants token ids of shape [B, L] with at least one token, not {list(shape)}"
+                f"model(inputs) wants token ids of shape [B, L] with at least one token, not {list(shape)}"
             )
         ids = pack_ids(tokens.reshape(-1) if shape[1] else tokens).tobytes()
         loan = lend(self, cache) if cache is not None else None

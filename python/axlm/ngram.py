@@ -1,4 +1,8 @@
-"""Settings of n-gram speculation: how the core drafts tokens and when it verifies them. It never changes a token."""
+"""Settings of n-gram speculation: how the core drafts tokens and when it verifies them.
+
+In float32 speculation changes no token. In other dtypes a pass over several tokens rounds differently from a pass over
+one, and may choose the other of two tokens that are as good as tied.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._delegate import delegate, run_as
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 __getattr__, __dir__ = delegate(__name__, "perplexity")
+
+_NO_DATASETS = "data sets need one more package: pip install datasets"
 
 
 def load_data(tokenizer: Any, data_path: str, num_samples: int, sequence_length: int) -> mx.array:
@@ -38,7 +42,7 @@ def load_data(tokenizer: Any, data_path: str, num_samples: int, sequence_length:
     except ModuleNotFoundError as error:
         if error.name != "datasets":
             raise
-        raise ImportError("data sets need one more package: pip install datasets") from None
+        raise ImportError(_NO_DATASETS) from None
 
 
 def eval_ppl(model: Any, data: mx.array, batch_size: int = 8) -> tuple[float, float]:
@@ -80,6 +84,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--batch-size must be at least 1")
     if args.sequence_length < 2:
         raise UsageError("--sequence-length must be at least 2")
+    if not args.seed < 2**32:
+        raise UsageError(f"--seed must be less than 2³², not {args.seed}")
+    if importlib.util.find_spec("datasets") is None and not Path(args.data_path).exists():
+        raise ImportError(_NO_DATASETS)
     from . import _bridge
 
     model, tokenizer = load(

@@ -7,6 +7,7 @@ folder that mlx_lm and axlm load and time as they would the real model. Nobody s
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ._errors import file_error
 from ._progress import Bar
 
 BITS = (4, 8, 16)
@@ -247,7 +249,11 @@ def make(shape: str, out: Path, bits: int = 4, seed: int = 0, *, layers: int | N
     out.parent.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(out.parent).free
     if room < size + (64 << 20):
-        raise OSError(f"{shape} takes {size / 1e9:.1f} GB, and {out.parent} has room for {room / 1e9:.1f} GB")
+        raise file_error(
+            f"{shape} takes {size / 1e9:.1f} GB, and {out.parent} has room for {room / 1e9:.1f} GB",
+            out.parent,
+            errno.ENOSPC,
+        )
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.tmp-", dir=out.parent))
     bar = Bar(f"Making {shape}", "B")
     try:

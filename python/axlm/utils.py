@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _bridge, _fallback
 from ._bridge import WAIT_MS
 from ._delegate import delegate
+from ._errors import file_error
 from ._progress import Bar
 from .model import Model, model_maker
 
@@ -33,6 +35,47 @@ _PATIENCE_MS = 3000
 _REPO_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
+# A model that mlx_lm runs is a module of its own classes: "| Any" lets a checker take what either has.
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: Literal[False] = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: Literal[False],
+) -> tuple[Model, TokenizerWrapper]: ...
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: Literal[False] = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper]: ...
+@overload
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    *,
+    return_config: Literal[True],
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper, dict[str, Any]]: ...
+@overload
 def load(
     path_or_hf_repo: str | os.PathLike[str],
     tokenizer_config: dict[str, Any] | None = None,
@@ -44,7 +87,19 @@ def load(
     trust_remote_code: bool = False,
     *,
     fallback: bool = True,
-) -> tuple[Model | nn.Module, TokenizerWrapper] | tuple[Model | nn.Module, TokenizerWrapper, dict[str, Any]]:
+) -> tuple[Model | Any, TokenizerWrapper] | tuple[Model | Any, TokenizerWrapper, dict[str, Any]]: ...
+def load(
+    path_or_hf_repo: str | os.PathLike[str],
+    tokenizer_config: dict[str, Any] | None = None,
+    model_config: dict[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    return_config: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    *,
+    fallback: bool = True,
+) -> tuple[Model | Any, TokenizerWrapper] | tuple[Model | Any, TokenizerWrapper, dict[str, Any]]:
     """Load a model and its tokenizer.
 
     A model that the core does not run (another family, one with code of its own, a storage that needs conversion) is
@@ -97,7 +152,7 @@ def load_model(
     trust_remote_code: bool = False,
     *,
     fallback: bool = True,
-) -> tuple[Model | nn.Module, dict[str, Any]]:
+) -> tuple[Model | Any, dict[str, Any]]:
     """Load a model from a local folder, without a tokenizer.
 
     Args:
@@ -149,7 +204,9 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise NotADirectoryError(f"{name} is a file; a model is a folder with config.json and *.safetensors")
+        raise file_error(
+            f"{name} is a file; a model is a folder with config.json and *.safetensors", name, errno.ENOTDIR
+        )
     from . import demo
 
     if name in demo.NAMES:
@@ -157,7 +214,7 @@ def resolve(path_or_hf_repo: str | os.PathLike[str], revision: str | None = None
         if (converted := demo.resolve(name, device=device)) is not None:
             return converted
     if not _REPO_ID.fullmatch(name):
-        raise FileNotFoundError(f"no model folder {name!r}")
+        raise file_error(f"no model folder {name!r}", name)
     return _download(name, revision)
 
 
@@ -183,9 +240,10 @@ def _download(repo: str, revision: str | None) -> Path:
     try:
         folder = theirs.snapshot_download(repo, revision=revision, allow_patterns=list(_DOWNLOADS))
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
+        raise file_error(
             f"no folder {repo!r} here, and the Hugging Face hub did not give a model of that name: "
-            f"{_hub_problem(error, revision)}"
+            f"{_hub_problem(error, revision)}",
+            repo,
         ) from error
     return Path(folder)
 

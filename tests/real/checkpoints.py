@@ -68,16 +68,6 @@ def _gemma3(meta: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _qwen2(meta: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        "architectures": ["Qwen2ForCausalLM"],
-        "rope_scaling": None,
-        "use_sliding_window": False,
-        "hidden_act": "silu",
-    }
-
-
 CHECKPOINTS = {
     "gemma-3-270m": Checkpoint(
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
@@ -85,12 +75,6 @@ CHECKPOINTS = {
         in_layer=_GEMMA_PARTS,
         config=_gemma3,
         norm_offset=1.0,
-    ),
-    "qwen2.5-coder-0.5b": Checkpoint(
-        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        part=re.compile(r"/part\d+\.bin$"),
-        in_layer=_gguf.IN_LAYER,
-        config=_qwen2,
     ),
 }
 
@@ -133,8 +117,6 @@ def _convert(checkpoint: Checkpoint, source: Path, dtype: mx.Dtype, out: Path) -
     reader = GGUFReader(str(source))
     meta = {key: field.contents() for key, field in reader.fields.items()}
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    if "output.weight" in tensors:  # Qwen's: the tied embedding once more, in more bits; the published model has one
-        tensors["token_embd.weight"] = tensors.pop("output.weight")
     weights = {}
     for name, tensor in tensors.items():
         module, _, kind = name.rpartition(".")

@@ -8,6 +8,7 @@ that belong to the states, the user's metadata, and the classes' names.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models import cache as upstream
 
 from .. import _bridge
+from .._errors import file_error
 from .._progress import Bar
 from ._cache_state import complete, flaw
 
@@ -38,16 +40,9 @@ def save(file_name: Path, cache: list[Any], metadata: Mapping[str, str] | None) 
     if hasattr(file_name, "write"):
         upstream.save_prompt_cache(file_name, cache, metadata or {})
         return
-    name = os.fspath(file_name)
-    packed = name.endswith(_PACKED)
-    if not packed and not name.endswith(_PLAIN):
-        name += _PLAIN
-    target = os.path.realpath(name)
+    packed = os.fspath(file_name).endswith(_PACKED)
+    target = check_target(file_name)
     folder = os.path.dirname(target)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{name}: there is no folder {folder}")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(f"{name} is not a regular file")
     # In the target's folder: there a file of this size is expected, and from there it can be moved without a copy.
     with tempfile.TemporaryDirectory(prefix=".axlm-", dir=folder) as beside:
         whole = os.path.join(beside, "cache.safetensors")
@@ -58,6 +53,28 @@ def save(file_name: Path, cache: list[Any], metadata: Mapping[str, str] | None) 
         if os.path.exists(target):
             shutil.copymode(target, whole)
         os.replace(whole, target)
+
+
+def check_target(file_name: Path) -> str:
+    """Find the file to write for a name.
+
+    Returns:
+        Its path, with the ending, behind any links.
+
+    Raises:
+        FileNotFoundError: the folder is missing.
+        OSError: something other than a file has the name.
+    """
+    name = os.fspath(file_name)
+    if not name.endswith((_PLAIN, _PACKED)):
+        name += _PLAIN
+    target = os.path.realpath(name)
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        raise file_error(f"{name}: there is no folder {folder}", name)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise file_error(f"{name} is not a regular file", name, errno.EISDIR if os.path.isdir(target) else errno.EINVAL)
+    return target
 
 
 def load(file_name: Path) -> tuple[list[Any], Any]:
@@ -87,7 +104,11 @@ def _unpacked(name: str, size: int) -> Iterator[str]:
             if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > size:
                 break
     else:
-        raise OSError(f"{name} needs {size} bytes to unpack, which neither {tempfile.gettempdir()} nor {beside} has")
+        raise file_error(
+            f"{name} needs {size} bytes to unpack, which neither {tempfile.gettempdir()} nor {beside} has",
+            name,
+            errno.ENOSPC,
+        )
     with tempfile.TemporaryDirectory(prefix=".axlm-", dir=folder) as temporary:
         plain = os.path.join(temporary, "cache.safetensors")
         _wait(lambda: _bridge.unpack_start(name, plain, size), "Unpacking")

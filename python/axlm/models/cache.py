@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from mlx_lm.models import cache as _theirs
 from mlx_lm.models.cache import (
     ArraysCache,
     BatchKVCache,
@@ -29,12 +30,15 @@ from mlx_lm.models.cache import (
     create_attention_mask,
     create_causal_mask,
     dynamic_roll,
-    make_prompt_cache,
     trim_prompt_cache,
 )
 
 from .._delegate import delegate
+from ..model import Model
 from . import _cache_file
+
+if TYPE_CHECKING:
+    import mlx.nn as nn
 
 __all__ = [
     "ArraysCache",
@@ -63,6 +67,24 @@ __all__ = [
 __getattr__, __dir__ = delegate(__name__)
 
 
+def make_prompt_cache(model: nn.Module, max_kv_size: int | None = None) -> list[Any]:
+    """Make empty cache objects for a model.
+
+    Args:
+        model: a model from :func:`axlm.load`, or one of mlx_lm's.
+        max_kv_size: the most rows that attention remembers; ignored where the model has caches of its own kinds.
+
+    Returns:
+        Cache objects, one a layer.
+    """
+    if not isinstance(model, Model) or hasattr(model, "make_cache"):
+        return _theirs.make_prompt_cache(model, max_kv_size)
+    # mlx_lm counts the layers, and looking at them fetches the weights.
+    if max_kv_size is None:
+        return [KVCache() for _ in range(model.num_caches)]
+    return [RotatingKVCache(max_size=max_kv_size, keep=4) for _ in range(model.num_caches)]
+
+
 def save_prompt_cache(
     file_name: str | os.PathLike[str], cache: list[Any], metadata: Mapping[str, str] | None = None
 ) -> None:
@@ -82,6 +104,16 @@ def save_prompt_cache(
     _cache_file.save(file_name, cache, metadata)
 
 
+@overload
+def load_prompt_cache(file_name: str | os.PathLike[str], return_metadata: Literal[False] = False) -> list[Any]: ...
+@overload
+def load_prompt_cache(
+    file_name: str | os.PathLike[str], return_metadata: Literal[True]
+) -> tuple[list[Any], dict[str, Any]]: ...
+@overload
+def load_prompt_cache(
+    file_name: str | os.PathLike[str], return_metadata: bool
+) -> list[Any] | tuple[list[Any], dict[str, Any]]: ...
 def load_prompt_cache(
     file_name: str | os.PathLike[str], return_metadata: bool = False
 ) -> list[Any] | tuple[list[Any], dict[str, Any]]:

@@ -1,0 +1,5 @@
+from typing import Any
+
+from mlx_lm.models.olmo2 import *
+
+def __getattr__(name: str) -> Any: ...  # what the line above leaves out
