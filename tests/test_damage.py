@@ -194,10 +194,7 @@ def test_the_index_decides_nothing(broken: Path, content: bytes) -> None:
 def test_a_left_over_index(broken: Path) -> None:
     """Case 33: an index of shards that are gone, beside one file that holds every tensor."""
     weights = dict(mx.load(str(broken / "model.safetensors")))
-    index = {
-        "metadata": {},
-        "weight_map": {n: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, n in enumerate(weights)},
-    }
+    places = {n: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, n in enumerate(weights)}
     (broken / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
     equal_to_mlx_lm(broken)
     norm = weights.pop(NORM)
