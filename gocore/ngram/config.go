@@ -54,7 +54,9 @@ type Config struct {
 	MinConfidence float64 `json:"min_confidence"`
 	// MatchFactor bounds a suffix matcher's draft to that many times the length of the match, at least 1.
 	MatchFactor int `json:"match_factor"`
-	// MaxBytes bounds the memory of one request's tables and history, at least 64 KiB. They start small and grow.
+	// MaxBytes bounds the memory of one request's tables and history, at least 64 KiB. They start with 52 KiB and grow
+	// with the text by no more than 450 bytes a token (150 in prose, less where it repeats itself), so short requests
+	// never come near the bound. While they grow the old ones are held too, half as much again at the most.
 	MaxBytes int `json:"max_bytes"`
 	// SharedBytes bounds the store of finished requests' texts of a model; 0 keeps none. Texts of one request can
 	// show in another's timing (never in its output), so set 0 where requests must not learn of each other: a request
