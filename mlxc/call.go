@@ -27,6 +27,48 @@ func (l *library) callPair(f *function, args ...uintptr) (first, second uintptr)
 	return first, second
 }
 
+// question is a call frame of its own with room for one result. It lies on the heap, see frame.call.
+type question struct {
+	frame frame
+	out   uintptr
+}
+
+func (l *library) question() *question {
+	if q, ok := l.asked.Get().(*question); ok {
+		return q
+	}
+	return new(question)
+}
+
+// ask is call for functions of at most two arguments, neither of them an address of a Go value. It allocates nothing:
+// what a model asks of its arrays' shapes would otherwise be hundreds of allocations a token.
+func (l *library) ask(f *function, first, second uintptr) uintptr {
+	if !l.direct {
+		return l.call(f, first, second)
+	}
+	q := l.question()
+	q.frame.a[0], q.frame.a[1] = first, second
+	r := q.frame.call(f.addr)
+	l.asked.Put(q)
+	return r
+}
+
+// copyHandle runs a function that sets a handle to another; 0 is failure. Like ask it allocates nothing.
+func (l *library) copyHandle(f *function, source uintptr) uintptr {
+	q := l.question()
+	q.out = 0
+	out := uintptr(unsafe.Pointer(&q.out))
+	if l.direct {
+		q.frame.a[0], q.frame.a[1] = out, source
+		q.frame.call(f.addr)
+	} else {
+		l.call(f, out, source)
+	}
+	handle := q.out
+	l.asked.Put(q)
+	return handle
+}
+
 // check is call for functions that return zero on success.
 //
 //go:uintptrescapes
