@@ -212,7 +212,7 @@ func (s *Speculator) Result(d Decision, accepted int, seconds float64) {
 	}
 	if drafted == 0 {
 		s.counts.reason(d.Reason)
-		s.shared.cost.recordPlain(seconds, d.ahead)
+		s.shared.cost.recordPlain(seconds, d.ahead, s.cfg.probing())
 		s.control.plainStep()
 		return
 	}
@@ -237,9 +237,9 @@ func (s *Speculator) bookCost(d Decision, width, accepted int, seconds float64) 
 		return // the seconds are the drafting's too: no pass costs that
 	}
 	if s.cfg.RecurrentState && accepted < len(d.Drafts) {
-		cost.recordPartial(width, seconds, s.cfg.RecomputeCost)
+		cost.recordPartial(width, seconds, s.cfg.RecomputeCost, s.cfg.probing())
 	} else {
-		cost.Record(width, seconds)
+		cost.record(width, seconds, s.cfg.probing())
 	}
 	if d.Probe {
 		s.counts.probes++
