@@ -10,10 +10,13 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// call runs a C function that takes no floats. It is safe for concurrent use.
+// call runs a C function that takes no floats. It is safe for concurrent use. One that the library lacks gives 0.
 //
 //go:uintptrescapes
 func (l *library) call(f *function, args ...uintptr) uintptr {
+	if l.missing(f) {
+		return 0
+	}
 	r, _, _ := purego.SyscallN(f.addr, args...)
 	return r
 }
@@ -23,6 +26,9 @@ func (l *library) call(f *function, args ...uintptr) uintptr {
 //
 //go:uintptrescapes
 func (l *library) callPair(f *function, args ...uintptr) (first, second uintptr) {
+	if l.missing(f) {
+		return 0, 0
+	}
 	first, second, _ = purego.SyscallN(f.addr, args...)
 	return first, second
 }
@@ -76,7 +82,7 @@ func (l *library) check(f *function, args ...uintptr) error {
 	// The message of a failure is filed under the thread, so the goroutine must stay on it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if int32(l.call(f, args...)) != 0 {
+	if l.missing(f) || int32(l.call(f, args...)) != 0 {
 		return l.failure(f.name)
 	}
 	return nil
