@@ -18,9 +18,6 @@ func (a Array) Valid() bool { return a.ctx != 0 }
 // Ptr returns the address of the C++ object behind the handle, 0 for none.
 func (a Array) Ptr() uintptr { return a.ctx }
 
-// ArrayFromPtr makes a handle of an address from Ptr. It does not copy: both name the same handle.
-func ArrayFromPtr(p uintptr) Array { return Array{p} }
-
 // ArrayAt returns a handle of our own for the C++ mlx::core::array that lives at an address and belongs to another.
 func ArrayAt(address uintptr) Array { return Array{address}.Clone() }
 
@@ -40,17 +37,13 @@ func (a Array) Clone() Array {
 	if lib == nil || a.ctx == 0 {
 		return Array{}
 	}
-	var out Array
-	if lib.check(&lib.c.mlx_array_set, uintptr(unsafe.Pointer(&out)), a.ctx) != nil {
-		return Array{}
-	}
-	return out
+	return Array{lib.copyHandle(&lib.c.mlx_array_set, a.ctx)}
 }
 
 // Free releases the handle. The array itself goes with its last handle and user.
 func (a Array) Free() {
 	if lib := current.lib.Load(); lib != nil && a.ctx != 0 {
-		lib.call(&lib.c.mlx_array_free, a.ctx)
+		lib.ask(&lib.c.mlx_array_free, a.ctx, 0)
 	}
 }
 
@@ -60,7 +53,7 @@ func (a Array) NDim() int {
 	if lib == nil || a.ctx == 0 {
 		return 0
 	}
-	return int(lib.call(&lib.c.mlx_array_ndim, a.ctx))
+	return int(lib.ask(&lib.c.mlx_array_ndim, a.ctx, 0))
 }
 
 // Dim returns the length along one axis; negative axes count from the end. Axes that do not exist have length 0.
@@ -69,7 +62,7 @@ func (a Array) Dim(axis int) int {
 	if lib == nil || a.ctx == 0 {
 		return 0
 	}
-	return int(int32(lib.call(&lib.c.mlx_array_dim, a.ctx, uintptr(int32(axis)))))
+	return int(int32(lib.ask(&lib.c.mlx_array_dim, a.ctx, uintptr(int32(axis)))))
 }
 
 // Shape returns the lengths along all axes.
@@ -89,7 +82,7 @@ func (a Array) dims() []int32 {
 		return nil
 	}
 	lib := current.lib.Load()
-	return unsafe.Slice((*int32)(pointer(lib.call(&lib.c.mlx_array_shape, a.ctx))), n)
+	return unsafe.Slice((*int32)(pointer(lib.ask(&lib.c.mlx_array_shape, a.ctx, 0))), n)
 }
 
 // DType returns the element type.
@@ -98,7 +91,7 @@ func (a Array) DType() DType {
 	if lib == nil || a.ctx == 0 {
 		return AnyDType
 	}
-	return DType(int32(lib.call(&lib.c.mlx_array_dtype, a.ctx)))
+	return DType(int32(lib.ask(&lib.c.mlx_array_dtype, a.ctx, 0)))
 }
 
 // Size returns the number of elements.
@@ -107,7 +100,7 @@ func (a Array) Size() int {
 	if lib == nil || a.ctx == 0 {
 		return 0
 	}
-	return int(lib.call(&lib.c.mlx_array_size, a.ctx))
+	return int(lib.ask(&lib.c.mlx_array_size, a.ctx, 0))
 }
 
 // NBytes returns the bytes of the elements.
@@ -116,7 +109,7 @@ func (a Array) NBytes() int {
 	if lib == nil || a.ctx == 0 {
 		return 0
 	}
-	return int(lib.call(&lib.c.mlx_array_nbytes, a.ctx))
+	return int(lib.ask(&lib.c.mlx_array_nbytes, a.ctx, 0))
 }
 
 // String describes the array by shape and type, as in "[2,3] float32", without evaluating it.

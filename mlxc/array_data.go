@@ -119,7 +119,7 @@ func elements[T any](a Array, want DType) ([]T, error) {
 		return out, nil
 	}
 	dims := a.dims()
-	strides := unsafe.Slice((*int64)(pointer(lib.call(&lib.c.mlx_array_strides, a.ctx))), len(dims))
+	strides := unsafe.Slice((*int64)(pointer(lib.ask(&lib.c.mlx_array_strides, a.ctx, 0))), len(dims))
 	copyStrided(out, data, dims, strides)
 	return out, nil
 }

@@ -10,10 +10,13 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// call runs a C function that takes no floats. It is safe for concurrent use.
+// call runs a C function that takes no floats. It is safe for concurrent use. One that the library lacks gives 0.
 //
 //go:uintptrescapes
 func (l *library) call(f *function, args ...uintptr) uintptr {
+	if l.missing(f) {
+		return 0
+	}
 	r, _, _ := purego.SyscallN(f.addr, args...)
 	return r
 }
@@ -23,8 +26,53 @@ func (l *library) call(f *function, args ...uintptr) uintptr {
 //
 //go:uintptrescapes
 func (l *library) callPair(f *function, args ...uintptr) (first, second uintptr) {
+	if l.missing(f) {
+		return 0, 0
+	}
 	first, second, _ = purego.SyscallN(f.addr, args...)
 	return first, second
+}
+
+// question is a call frame of its own with room for one result. It lies on the heap, see frame.call.
+type question struct {
+	frame frame
+	out   uintptr
+}
+
+func (l *library) question() *question {
+	if q, ok := l.asked.Get().(*question); ok {
+		return q
+	}
+	return new(question)
+}
+
+// ask is call for functions of at most two arguments, neither of them an address of a Go value. It allocates nothing:
+// what a model asks of its arrays' shapes would otherwise be hundreds of allocations a token.
+func (l *library) ask(f *function, first, second uintptr) uintptr {
+	if !l.direct {
+		return l.call(f, first, second)
+	}
+	q := l.question()
+	q.frame.a[0], q.frame.a[1] = first, second
+	r := q.frame.call(f.addr)
+	l.asked.Put(q)
+	return r
+}
+
+// copyHandle runs a function that sets a handle to another; 0 is failure. Like ask it allocates nothing.
+func (l *library) copyHandle(f *function, source uintptr) uintptr {
+	q := l.question()
+	q.out = 0
+	out := uintptr(unsafe.Pointer(&q.out))
+	if l.direct {
+		q.frame.a[0], q.frame.a[1] = out, source
+		q.frame.call(f.addr)
+	} else {
+		l.call(f, out, source)
+	}
+	handle := q.out
+	l.asked.Put(q)
+	return handle
 }
 
 // check is call for functions that return zero on success.
@@ -34,7 +82,7 @@ func (l *library) check(f *function, args ...uintptr) error {
 	// The message of a failure is filed under the thread, so the goroutine must stay on it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if int32(l.call(f, args...)) != 0 {
+	if l.missing(f) || int32(l.call(f, args...)) != 0 {
 		return l.failure(f.name)
 	}
 	return nil

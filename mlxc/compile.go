@@ -160,26 +160,6 @@ func (s *Scope) Call(f *Function, in ...Array) []Array {
 	return s.takeVector(result)
 }
 
-// CompileMode says how much MLX does to compiled functions.
-type CompileMode int32
-
-// The compile modes.
-const (
-	CompileDisabled CompileMode = iota
-	CompileNoSimplify
-	CompileNoFuse
-	CompileEnabled
-)
-
-// SetCompileMode sets what MLX does to compiled functions from now on.
-func SetCompileMode(mode CompileMode) error {
-	lib, err := loaded()
-	if err != nil {
-		return err
-	}
-	return lib.check(&lib.c.mlx_set_compile_mode, uintptr(mode))
-}
-
 // EnableCompile turns compilation on or off; off, compiled functions run as they are.
 func EnableCompile(on bool) error {
 	lib, err := loaded()

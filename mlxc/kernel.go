@@ -56,10 +56,14 @@ type BoundKernel struct {
 }
 
 // MetalKernelAvailable tells whether kernels of NewMetalKernel can run.
-func MetalKernelAvailable() bool { return MetalAvailable() && GPUAvailable() }
+func MetalKernelAvailable() bool {
+	return MetalAvailable() && GPUAvailable() && current.lib.Load().c.metal._new.addr != 0
+}
 
 // CUDAKernelAvailable tells whether kernels of NewCUDAKernel can run.
-func CUDAKernelAvailable() bool { return CUDAAvailable() && GPUAvailable() }
+func CUDAKernelAvailable() bool {
+	return CUDAAvailable() && GPUAvailable() && current.lib.Load().c.cuda._new.addr != 0
+}
 
 // NewMetalKernel makes a kernel of Metal source.
 func NewMetalKernel(source KernelSource) (*Kernel, error) {
@@ -173,6 +177,9 @@ func (k *Kernel) configure(config uintptr, launch KernelLaunch) error {
 	if launch.InitValue != nil {
 		value := math.Float64frombits(uint64(floatWord(*launch.InitValue)))
 		set := &c._config_set_init_value
+		if lib.missing(set) {
+			return lib.failure(set.name)
+		}
 		if int32(set.mixed(config, 0, 0, 0, 0, 0, 0, 0, 0, value, 0, 0)) != 0 {
 			return fmt.Errorf("%s failed", set.name)
 		}

@@ -17,6 +17,7 @@ type library struct {
 	c            symbols
 	direct       bool // the call frame's layout was verified
 	messages     messages
+	asked        sync.Pool // of *question
 	traced       tracedFunctions
 }
 

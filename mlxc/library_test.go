@@ -84,7 +84,7 @@ func TestWithoutALibrary(t *testing.T) {
 	errs = append(errs, err)
 	_, err = Stream{}.Device()
 	errs = append(errs, err, Eval(Array{1}), SetDefaultDevice(Device{}), SetDefaultStream(Stream{}), Stream{}.Synchronize(),
-		ClearCache(), ResetPeakMemory(), EnableCompile(true), SetCompileMode(CompileEnabled), SaveSafetensors("x", nil, nil),
+		ClearCache(), ResetPeakMemory(), EnableCompile(true), SaveSafetensors("x", nil, nil),
 		SetArrayAt(1, Array{}))
 	for i, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), errNotLoaded().Error()) {

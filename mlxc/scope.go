@@ -142,7 +142,7 @@ func (s *Scope) callSlowly(f *function) uintptr {
 }
 
 // failed runs a function that returns zero on success.
-func (s *Scope) failed(f *function) bool { return int32(s.call(f)) != 0 }
+func (s *Scope) failed(f *function) bool { return s.lib.missing(f) || int32(s.call(f)) != 0 }
 
 func (s *Scope) outWord() uintptr { return uintptr(unsafe.Pointer(&s.out)) }
 

@@ -9,24 +9,30 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// function is one C function: its address, and its name without the library's prefix for error texts.
+// function is one C function: its address (0 where the library lacks it), its C name, and that without the library's
+// prefix for error texts.
 type function struct {
-	addr  uintptr
-	name  string
-	mixed mixedFunc // for functions with floats among their arguments, which SyscallN cannot call
+	addr   uintptr
+	symbol string
+	name   string
+	mixed  mixedFunc // for functions with floats among their arguments, which SyscallN cannot call
 }
 
-// symbols lists every C function that the package needs. The fields carry the C names, so that the table is written
-// down once; all of them belong to mlx-c 0.6.0. The tag marks those with floats among their arguments.
+// symbols lists every C function that the package calls. The fields carry the C names, so that the table is written
+// down once; all of them belong to mlx-c 0.6.0. Tags mark those with floats among their arguments, and those without
+// which nothing works: Load refuses a library that lacks one of these, any other is missed when it is called.
 type symbols struct {
-	mlx_set_error_handler, mlx_version, mlx_string_data, mlx_string_free function
+	mlx_set_error_handler function `load:"required"`
+
+	mlx_version, mlx_string_data, mlx_string_free function
 
 	mlx_array_free, mlx_array_new_data, mlx_array_set, mlx_array_size, mlx_array_nbytes, mlx_array_ndim,
 	mlx_array_shape, mlx_array_strides, mlx_array_dim, mlx_array_dtype, mlx_array_eval, mlx_array_data_uint8,
-	_mlx_array_is_available, _mlx_array_is_row_contiguous function
+	_mlx_array_is_row_contiguous, mlx_vector_array_new_data, mlx_vector_array_set_data, mlx_vector_array_free,
+	mlx_vector_array_size, mlx_vector_array_get, mlx_device_new_type, mlx_device_free, mlx_stream_new_device,
+	mlx_stream_free, mlx_eval, mlx_async_eval function `load:"required"`
 
-	mlx_vector_array_new_data, mlx_vector_array_set_data, mlx_vector_array_free, mlx_vector_array_size,
-	mlx_vector_array_get, mlx_vector_string_new_data, mlx_vector_string_free, mlx_vector_string_size,
+	mlx_vector_string_new_data, mlx_vector_string_free, mlx_vector_string_size,
 	mlx_vector_string_get function
 
 	mlx_map_string_to_array_new, mlx_map_string_to_array_free, mlx_map_string_to_array_insert,
@@ -35,19 +41,19 @@ type symbols struct {
 	mlx_map_string_to_string_insert, mlx_map_string_to_string_iterator_new, mlx_map_string_to_string_iterator_free,
 	mlx_map_string_to_string_iterator_next, mlx_load_safetensors, mlx_save_safetensors function
 
-	mlx_device_new_type, mlx_device_free, mlx_device_get_index, mlx_device_get_type, mlx_get_default_device,
+	mlx_device_get_index, mlx_device_get_type, mlx_get_default_device,
 	mlx_set_default_device, mlx_device_is_available, mlx_device_count, mlx_metal_is_available,
 	mlx_cuda_is_available, mlx_device_info_new, mlx_device_info_free, mlx_device_info_get,
 	mlx_device_info_get_keys, mlx_device_info_get_string, mlx_device_info_get_size function
 
-	mlx_stream_new_device, mlx_stream_free, mlx_get_default_stream, mlx_set_default_stream, mlx_stream_get_device,
+	mlx_get_default_stream, mlx_set_default_stream, mlx_stream_get_device,
 	mlx_synchronize function
 
 	mlx_clear_cache, mlx_get_active_memory, mlx_get_cache_memory, mlx_get_peak_memory, mlx_get_memory_limit,
 	mlx_reset_peak_memory, mlx_set_cache_limit, mlx_set_memory_limit, mlx_set_wired_limit function
 
-	mlx_eval, mlx_async_eval, mlx_closure_new_func_payload, mlx_closure_free, mlx_closure_apply, mlx_compile,
-	mlx_enable_compile, mlx_disable_compile, mlx_set_compile_mode function
+	mlx_closure_new_func_payload, mlx_closure_free, mlx_closure_apply, mlx_compile,
+	mlx_enable_compile, mlx_disable_compile function
 
 	mlx_abs, mlx_ceil, mlx_copy, mlx_cos, mlx_erf, mlx_exp, mlx_floor, mlx_isinf, mlx_isnan, mlx_log, mlx_log1p,
 	mlx_logical_not, mlx_negative, mlx_reciprocal, mlx_round, mlx_rsqrt, mlx_sigmoid, mlx_sign, mlx_sin, mlx_sqrt,
@@ -92,12 +98,12 @@ type kernelSymbols struct {
 	_config_set_init_value function `args:"floats"`
 }
 
-// each calls visit with every function of the table, its full C name and whether it takes floats.
-func (s *symbols) each(visit func(name string, floats bool, f *function)) {
+// each calls visit with every function of the table, its full C name and its tag.
+func (s *symbols) each(visit func(name string, tag reflect.StructTag, f *function)) {
 	eachFunction(reflect.TypeFor[symbols](), unsafe.Pointer(s), "", visit)
 }
 
-func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func(string, bool, *function)) {
+func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func(string, reflect.StructTag, *function)) {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		at := unsafe.Add(base, field.Offset)
@@ -105,18 +111,20 @@ func eachFunction(t reflect.Type, base unsafe.Pointer, prefix string, visit func
 			eachFunction(field.Type, at, field.Tag.Get("prefix"), visit)
 			continue
 		}
-		visit(prefix+field.Name, field.Tag.Get("args") == "floats", (*function)(at))
+		visit(prefix+field.Name, field.Tag, (*function)(at))
 	}
 }
 
-// resolve looks up every function; lookup returns zero for a missing one.
+// resolve looks up every function; lookup returns zero for a missing one. It fails if a required one is missing.
 func (s *symbols) resolve(lookup func(name string) uintptr) error {
 	var missing []string
-	s.each(func(name string, floats bool, f *function) {
-		f.name = strings.TrimPrefix(strings.TrimPrefix(name, "_"), "mlx_")
-		if f.addr = lookup(name); f.addr == 0 {
+	s.each(func(name string, tag reflect.StructTag, f *function) {
+		f.symbol, f.name = name, strings.TrimPrefix(strings.TrimPrefix(name, "_"), "mlx_")
+		f.addr = lookup(name)
+		switch {
+		case f.addr == 0 && tag.Get("load") == "required":
 			missing = append(missing, name)
-		} else if floats {
+		case f.addr != 0 && tag.Get("args") == "floats":
 			purego.RegisterFunc(&f.mixed, f.addr)
 		}
 	})
@@ -124,4 +132,13 @@ func (s *symbols) resolve(lookup func(name string) uintptr) error {
 		return fmt.Errorf("the library lacks %s", strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// missing tells whether the library lacks a function, and leaves the message of a failure then.
+func (l *library) missing(f *function) bool {
+	if f.addr != 0 {
+		return false
+	}
+	l.messages.put(fmt.Sprintf("%s has no %s: it is another version of mlx-c", l.path, f.symbol))
+	return true
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import axlm
 import mlx.core as mx
+import mlx_lm.utils
 import pytest
 
 Tiny = Callable[[str], Path]
@@ -131,12 +132,6 @@ CASES: dict[str, tuple[Damage, type[Exception], str]] = {
     "no index, a shard is missing": (then(shard, remove(INDEX), remove(SECOND)), ValueError, SECOND),
     "no index, a shard is empty": (then(shard, remove(INDEX), write(SECOND, b"")), ValueError, SECOND),
     "no index, a shard is truncated": (then(shard, remove(INDEX), truncate(SECOND, 0.5)), ValueError, SECOND),
-    "the index is empty": (then(shard, write(INDEX, b"")), ValueError, r"index\.json"),
-    "the index leads elsewhere": (
-        then(shard, write(INDEX, b'{"weight_map": {"model.norm.weight": "../model.safetensors"}}')),
-        ValueError,
-        r"weight_map\.model\.norm\.weight",
-    ),
 }
 
 
@@ -169,6 +164,58 @@ def test_shards_give_what_one_file_gives(tiny: Tiny, broken: Path, with_index: b
     assert mx.array_equal(whole(tokens), split(tokens))
     whole.close()
     split.close()
+
+
+def equal_to_mlx_lm(folder: Path) -> None:
+    tokens = mx.array([[1, 2, 3]])
+    theirs, _ = mlx_lm.utils.load_model(folder)
+    ours, _ = axlm.utils.load_model(folder)
+    assert mx.allclose(ours(tokens), theirs(tokens), rtol=1e-4, atol=1e-4)
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"weight_map": {"model.norm.weight": "../model.safetensors"}}',
+        b'{"weight_map": {"model.norm.weight": "other.safetensors"}}',
+        b'{"weight_map": {"lost.weight": "model-00001-of-00002.safetensors"}}',
+    ],
+    ids=["empty", "leads elsewhere", "names another file", "names a lost tensor"],
+)
+def test_the_index_decides_nothing(broken: Path, content: bytes) -> None:
+    """Files that hold every tensor are complete, whatever the index says: mlx_lm does not read it."""
+    shard(broken)
+    (broken / INDEX).write_bytes(content)
+    equal_to_mlx_lm(broken)
+
+
+def test_a_left_over_index(broken: Path) -> None:
+    """Case 33: an index of shards that are gone, beside one file that holds every tensor."""
+    weights = dict(mx.load(str(broken / "model.safetensors")))
+    places = {n: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, n in enumerate(weights)}
+    (broken / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    equal_to_mlx_lm(broken)
+    norm = weights.pop(NORM)
+    mx.save_safetensors(str(broken / "model.safetensors"), weights, {"format": "mlx"})
+    with pytest.raises(ValueError, match=f"{NORM} is missing"):
+        axlm.load(broken)
+    mx.save_safetensors(str(broken / "model.safetensors"), weights | {NORM: norm}, {"format": "mlx"})
+    equal_to_mlx_lm(broken)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("placed", [None, "model-a.safetensors", "model.safetensors"])
+def test_two_tensors_of_one_name(broken: Path, order: int, placed: str | None) -> None:
+    """Left-over files beside shards: table and data are those that mlx_lm takes, in whatever order files are listed."""
+    shard(broken)
+    extra = {"model-a.safetensors": 2.0, "model.safetensors": 3.0, "model-00003-of-00003.safetensors": 5.0}
+    for name in list(extra)[::order]:
+        mx.save_safetensors(str(broken / name), {NORM: mx.full((128,), extra[name])}, {"format": "mlx"})
+    if placed:
+        (broken / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {NORM: placed}}))
+    equal_to_mlx_lm(broken)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ const separator = "\x1f"
 // Names of the Python classes that Kind can return, Python's own except the last.
 const (
 	KindValue          = "ValueError"
-	KindType           = "TypeError"
 	KindKey            = "KeyError"
 	KindNotFound       = "FileNotFoundError"
 	KindNotImplemented = "NotImplementedError"
@@ -49,9 +48,6 @@ func (e *Error) Class() string { return e.kind }
 
 // Value makes a ValueError: the user's argument or file has a wrong content.
 func Value(format string, args ...any) error { return classed(KindValue, format, args) }
-
-// Type makes a TypeError: an argument of a wrong type.
-func Type(format string, args ...any) error { return classed(KindType, format, args) }
 
 // Key makes a KeyError: a configuration lacks a key, where mlx_lm says it so.
 func Key(format string, args ...any) error { return classed(KindKey, format, args) }

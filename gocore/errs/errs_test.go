@@ -20,7 +20,7 @@ func TestKind(t *testing.T) {
 	}{
 		{"nil", nil, ""},
 		{"value", Value("a %d", 1), "ValueError"},
-		{"type", Type("a"), "TypeError"},
+		{"key", Key("a"), "KeyError"},
 		{"key", Key("a"), "KeyError"},
 		{"not found", NotFound("a"), "FileNotFoundError"},
 		{"not implemented", NotImplemented("a"), "NotImplementedError"},
@@ -30,7 +30,7 @@ func TestKind(t *testing.T) {
 		{"unknown family", fmt.Errorf("b: %w", UnknownFamily("a")), "UnknownFamilyError"},
 		{"plain", errors.New("a"), "RuntimeError"},
 		{"wrapped twice", fmt.Errorf("c: %w", fmt.Errorf("b: %w", Memory("a"))), "MemoryError"},
-		{"joined", errors.Join(errors.New("a"), Type("b")), "TypeError"},
+		{"joined", errors.Join(errors.New("a"), Key("b")), "KeyError"},
 		{"outermost wins", Value("loading: %w", NotFound("a")), "ValueError"},
 		{"missing file", fmt.Errorf("loading: %w", missing), "FileNotFoundError"},
 		{"other file error", &fs.PathError{Op: "read", Path: "a", Err: syscall.EIO}, "OSError"},

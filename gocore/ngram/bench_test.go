@@ -103,3 +103,22 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPrompt is the indexing of a prompt of 32k tokens, from nothing.
+func BenchmarkPrompt(b *testing.B) {
+	for _, bt := range append(benchTexts, struct {
+		name string
+		text []int32
+	}{"random", noise(1, 32768)}) {
+		b.Run(bt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			held := 0
+			for range b.N {
+				s := mustNew(b, DefaultConfig(), nil)
+				s.Observe(bt.text...)
+				held = s.Stats().Bytes
+			}
+			b.ReportMetric(float64(held), "held")
+		})
+	}
+}

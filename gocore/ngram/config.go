@@ -40,12 +40,14 @@ type Config struct {
 	// MaxDraftTokens at every step, and the gate weighs what steps with drafts took, drafting included, against plain
 	// ones. It stands in place of Adaptive.
 	Paid bool `json:"-"`
-	// ProbeSteps is the fewest steps of a model between two probes of the cost curve, at least 1.
+	// ProbeSteps is the fewest steps of a model between two probes of a width whose cost is known, at least 1. The
+	// curve is the model's, and so is how often the distance has doubled; from where, the request says.
 	ProbeSteps int `json:"probe_steps"`
-	// MaxProbeSteps is the interval up to which probes back off, at least ProbeSteps.
+	// MaxProbeSteps is the interval up to which probes back off, at least ProbeSteps; and where drafts always pay, the
+	// steps after which a plain one is timed again.
 	MaxProbeSteps int `json:"max_probe_steps"`
-	// ProbeShare is the share of decoding time that probes may lose, in [0, 1]. Three plain steps' time is granted
-	// beyond it when a model is new.
+	// ProbeShare is the share of the request's decoding time that probes may lose, in [0, 1]; what is left of it is the
+	// model's. Three plain steps' time is granted beyond it when a model is new.
 	ProbeShare float64 `json:"probe_share"`
 	// MinGain is how much faster than plain decoding a depth must promise to be before it is used, in [0, 1].
 	MinGain float64 `json:"min_gain"`
@@ -54,7 +56,9 @@ type Config struct {
 	MinConfidence float64 `json:"min_confidence"`
 	// MatchFactor bounds a suffix matcher's draft to that many times the length of the match, at least 1.
 	MatchFactor int `json:"match_factor"`
-	// MaxBytes bounds the memory of one request's tables and history, at least 64 KiB. They start small and grow.
+	// MaxBytes bounds the memory of one request's tables and history, at least 64 KiB. They start with 52 KiB and grow
+	// with the text by no more than 450 bytes a token (150 in prose, less where it repeats itself), so short requests
+	// never come near the bound. While they grow the old ones are held too, half as much again at the most.
 	MaxBytes int `json:"max_bytes"`
 	// SharedBytes bounds the store of finished requests' texts of a model; 0 keeps none. Texts of one request can
 	// show in another's timing (never in its output), so set 0 where requests must not learn of each other: a request
@@ -62,7 +66,7 @@ type Config struct {
 	SharedBytes int `json:"shared_bytes"`
 	// RecurrentState says that the model cannot roll back by length: a partial acceptance costs an extra pass.
 	RecurrentState bool `json:"recurrent_state"`
-	// Cooldown is how many plain steps follow a partial acceptance, at least 0.
+	// Cooldown is how many plain steps follow a partial acceptance, at least 0. ForRecurrent takes 0 for 4.
 	Cooldown int `json:"cooldown"`
 	// RecomputeCost is the extra pass after a partial acceptance in plain steps, until it has been measured. Only
 	// used with RecurrentState.
@@ -97,9 +101,6 @@ func (c Config) ForRecurrent() Config {
 	c.MinSupport = max(c.MinSupport, 2)
 	if c.Cooldown == 0 {
 		c.Cooldown = 4
-	}
-	if c.RecomputeCost == 0 {
-		c.RecomputeCost = 1
 	}
 	return c
 }

@@ -76,7 +76,8 @@ type verdict struct {
 // and drafting at the next step must also make up for leaving the pipeline.
 func (c *controller) decide(ahead bool) verdict {
 	curve := &c.choose.curve
-	c.cost.read(curve)
+	probing := c.cfg.probing()
+	c.cost.read(curve, probing)
 	plain := curve.seconds[1]
 	if curve.samples[1] < plainNeeded {
 		return verdict{reason: ReasonWarmingUp}
@@ -84,7 +85,7 @@ func (c *controller) decide(ahead bool) verdict {
 	c.choose.extra = 0
 	if c.cfg.RecurrentState {
 		c.choose.extra = curve.partial
-		if curve.partial == 0 {
+		if !curve.priced {
 			c.choose.extra = c.cfg.RecomputeCost * plain
 		}
 	}
@@ -102,7 +103,7 @@ func (c *controller) decide(ahead bool) verdict {
 	if untried.rate() > untriedGain*max(timed.rate(), floor) {
 		pick, v.probe = untried, true
 	}
-	if pick.depth > 0 && !ahead && c.cost.recheck() {
+	if pick.depth > 0 && !ahead && c.cost.recheck(probing) {
 		v.reason = ReasonRecheck
 		return v
 	}
@@ -111,7 +112,7 @@ func (c *controller) decide(ahead bool) verdict {
 		// What one slow pass was taken for is not what another is expected to cost.
 		regret := max(min(p.seconds, float64(p.width)*plain)-p.tokens/max(pick.rate(), 1/plain), 0)
 		if p.depth > 0 && regret <= curve.budget &&
-			(ahead || c.cost.claim(regret, curve.samples[p.width] < 2)) {
+			(ahead || c.cost.claim(regret, curve.samples[p.width] < 2, probing)) {
 			pick, v.probe = p, true
 		}
 	}

@@ -25,15 +25,29 @@ type CostModel struct {
 
 	budget  float64 // seconds that probes may still lose
 	granted bool    // the first budget was given
-	share   float64 // of every step's seconds, added to the budget
 	probes  int
-	probed  int // steps at the last probe
-	wait    int // steps until a known width may be probed again
-	most    int // and at most
+	probed  int     // steps at the last probe
+	backoff int     // how often the steps between probes of known widths have doubled
+	own     probing // for what is booked by no request
 }
 
-func newCostModel(cfg Config) *CostModel {
-	return &CostModel{share: cfg.ProbeShare, wait: cfg.ProbeSteps, most: cfg.MaxProbeSteps}
+// probing is how a request probes the curve that it shares with others.
+type probing struct {
+	steps, most int     // between probes of known widths: at first, and after they backed off
+	share       float64 // of its steps' seconds, added to the budget
+}
+
+func (c Config) probing() probing { return probing{c.ProbeSteps, c.MaxProbeSteps, c.ProbeShare} }
+
+func newCostModel(cfg Config) *CostModel { return &CostModel{own: cfg.probing()} }
+
+// wait is how many steps must lie between two probes of known widths. The lock is held.
+func (m *CostModel) wait(p probing) int {
+	wait := p.steps
+	for i := 0; i < m.backoff && wait < p.most; i++ {
+		wait *= 2
+	}
+	return min(wait, p.most)
 }
 
 // cell is a running cost that single outliers cannot move: a first pass that compiled kernels for a minute, a page
@@ -70,13 +84,15 @@ func usable(seconds float64) bool { return seconds > 0 && !math.IsInf(seconds, 0
 
 // Record books a step of width rows. Callers other than a Speculator may book what they happen to time, the short
 // rest of a prompt for instance. Widths beyond MaxWidth and seconds that measure nothing are ignored.
-func (m *CostModel) Record(width int, seconds float64) {
+func (m *CostModel) Record(width int, seconds float64) { m.record(width, seconds, m.own) }
+
+func (m *CostModel) record(width int, seconds float64, p probing) {
 	if width < 1 || width > MaxWidth || !usable(seconds) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tick(seconds)
+	m.tick(seconds, p)
 	m.cells[width].add(seconds, m.steps)
 	if width == 1 && !m.granted && m.cells[1].n >= plainNeeded {
 		m.granted = true
@@ -85,12 +101,12 @@ func (m *CostModel) Record(width int, seconds float64) {
 }
 
 // recordPlain books a plain step. queued says that it was queued before the step before it was read.
-func (m *CostModel) recordPlain(seconds float64, queued bool) {
+func (m *CostModel) recordPlain(seconds float64, queued bool, p probing) {
 	m.mu.Lock()
 	lone := m.pipelined && !queued
 	m.mu.Unlock()
 	if !lone {
-		m.Record(1, seconds)
+		m.record(1, seconds, p)
 		return
 	}
 	if !usable(seconds) {
@@ -98,7 +114,7 @@ func (m *CostModel) recordPlain(seconds float64, queued bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tick(seconds)
+	m.tick(seconds, p)
 	m.sync.add(seconds, m.steps)
 }
 
@@ -115,13 +131,13 @@ func (m *CostModel) pipeline() {
 // recordPartial books a step of width rows after which accepted tokens had to be computed again. What it took beyond
 // the width's cost is learned as the price of a partial acceptance; until that is known the price is taken to be
 // guess plain steps.
-func (m *CostModel) recordPartial(width int, seconds, guess float64) {
+func (m *CostModel) recordPartial(width int, seconds, guess float64, p probing) {
 	if width < 1 || width > MaxWidth || !usable(seconds) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tick(seconds)
+	m.tick(seconds, p)
 	if c := &m.cells[width]; c.n > 1 {
 		m.partial.add(max(seconds-c.mean, 0), m.steps)
 		return
@@ -138,35 +154,35 @@ func (m *CostModel) price(guess float64) float64 {
 	return guess * m.cells[1].mean
 }
 
-func (m *CostModel) tick(seconds float64) {
+func (m *CostModel) tick(seconds float64, p probing) {
 	m.steps++
-	m.budget += m.share * min(seconds, 2*max(m.cells[1].mean, m.sync.mean)*MaxWidth)
+	m.budget += p.share * min(seconds, 2*max(m.cells[1].mean, m.sync.mean)*MaxWidth)
 }
 
 // claim takes the right to a probe that is expected to lose regret seconds against the best known option. That is
 // charged, not what it really took: a first pass may compile kernels for a minute, which would have come sooner or
 // later. Unknown widths need only the budget; checks of known ones keep to intervals too, each twice the last.
-func (m *CostModel) claim(regret float64, unknown bool) bool {
+func (m *CostModel) claim(regret float64, unknown bool, p probing) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if regret > m.budget || !unknown && m.steps-m.probed < m.wait {
+	if regret > m.budget || !unknown && m.steps-m.probed < m.wait(p) {
 		return false
 	}
 	m.budget -= regret
 	m.probes++
 	m.probed = m.steps
-	if !unknown {
-		m.wait = min(2*m.wait, m.most)
+	if !unknown && m.wait(p) < p.most {
+		m.backoff++
 	}
 	return true
 }
 
 // recheck takes the right to a plain step where drafts pay, because plain steps were last timed long ago. Such steps
 // keep their distance even if none of them can be timed.
-func (m *CostModel) recheck() bool {
+func (m *CostModel) recheck(p probing) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.steps-max(m.cells[1].step, m.rechecked) < m.most {
+	if m.steps-max(m.cells[1].step, m.rechecked) < p.most {
 		return false
 	}
 	m.rechecked = m.steps
@@ -181,32 +197,33 @@ type Curve struct {
 	trusted [MaxWidth + 1]bool
 	sync    float64 // 0: not known
 	base    float64 // what a pass of one row costs where nothing is queued ahead, as with wider ones
-	partial float64 // 0: not known
+	partial float64 // seconds; 0 may be measured
+	priced  bool    // partial is known
 	due     bool    // known widths may be probed, if the budget allows it
 	budget  float64
 	wait    int // steps between probes at present
 }
 
-func (m *CostModel) read(c *Curve) {
+func (m *CostModel) read(c *Curve, p probing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for w := range m.cells {
 		c.seconds[w], c.samples[w], c.age[w] = m.cells[w].mean, m.cells[w].n, m.steps-m.cells[w].step
 	}
-	c.sync, c.partial = m.sync.mean, m.partial.mean
+	c.sync, c.partial, c.priced = m.sync.mean, m.partial.mean, m.partial.n > 0
 	c.base = c.seconds[1]
 	if m.sync.n > 1 { // the first may have compiled kernels
 		c.base = max(c.base, c.sync)
 	}
-	c.due, c.budget = m.steps-m.probed >= m.wait, m.budget
-	c.wait = m.wait
+	c.wait = m.wait(p)
+	c.due, c.budget = m.steps-m.probed >= c.wait, m.budget
 	c.judge()
 }
 
 // Curve returns what is known now.
 func (m *CostModel) Curve() Curve {
 	var c Curve
-	m.read(&c)
+	m.read(&c, m.own)
 	return c
 }
 

@@ -46,12 +46,12 @@ func TestCostIgnoresWhatMeasuresNothing(t *testing.T) {
 	m := newCostModel(DefaultConfig())
 	for _, v := range []float64{0, -1, math.NaN(), math.Inf(1)} {
 		m.Record(1, v)
-		m.recordPartial(4, v, 1)
-		m.recordPlain(v, true)
+		m.recordPartial(4, v, 1, m.own)
+		m.recordPlain(v, true, m.own)
 	}
 	m.Record(0, 1)
 	m.Record(MaxWidth+1, 1)
-	m.recordPartial(0, 1, 1)
+	m.recordPartial(0, 1, 1, m.own)
 	if c := m.Curve(); len(c.Points()) != 0 || m.steps != 0 {
 		t.Errorf("%v", c.Points())
 	}
@@ -106,11 +106,11 @@ func TestFirstPassesAreDoubted(t *testing.T) {
 
 func TestPipelineSeparatesPlainSteps(t *testing.T) {
 	m := newCostModel(DefaultConfig())
-	m.recordPlain(0.01, false)
+	m.recordPlain(0.01, false, m.own)
 	m.pipeline()
-	m.recordPlain(0.01, false)
+	m.recordPlain(0.01, false, m.own)
 	for range 3 {
-		m.recordPlain(0.005, true)
+		m.recordPlain(0.005, true, m.own)
 	}
 	c := m.Curve()
 	if c.seconds[1] != 0.005 || c.sync != 0.01 || c.base != 0.01 {
@@ -128,8 +128,8 @@ func TestPartialAcceptancesArePricedApart(t *testing.T) {
 		m.Record(4, 12)
 	}
 	for range 10 {
-		m.recordPartial(4, 20, 1)
-		m.recordPartial(8, 21, 1) // never accepted whole
+		m.recordPartial(4, 20, 1, m.own)
+		m.recordPartial(8, 21, 1, m.own) // never accepted whole
 	}
 	c := m.Curve()
 	if math.Abs(c.partial-8) > 1e-9 || c.seconds[4] != 12 {
@@ -148,7 +148,7 @@ func TestProbesBackOff(t *testing.T) {
 	last := m.steps
 	for range 6000 {
 		m.Record(1, 1)
-		if m.claim(0, false) {
+		if m.claim(0, false, m.own) {
 			gaps = append(gaps, m.steps-last)
 			last = m.steps
 		}
@@ -169,7 +169,7 @@ func TestProbesKeepToTheirBudget(t *testing.T) {
 	lost := 0.0
 	const steps = 5000
 	for range steps {
-		for m.claim(0.7, true) {
+		for m.claim(0.7, true, m.own) {
 			lost += 0.7
 		}
 		m.Record(1, 1)
@@ -181,13 +181,13 @@ func TestProbesKeepToTheirBudget(t *testing.T) {
 
 func TestRecheckKeepsItsDistance(t *testing.T) {
 	m := model(map[int]float64{1: 1, 8: 1})
-	if m.recheck() {
+	if m.recheck(m.own) {
 		t.Error("plain steps were timed just now")
 	}
 	rechecks := 0
 	for range 3 * 512 { // plain steps are never timed again
 		m.Record(8, 1)
-		if m.recheck() {
+		if m.recheck(m.own) {
 			rechecks++
 		}
 	}

@@ -73,9 +73,22 @@ func (h *History) Truncate(n int) {
 	h.start = min(h.start, n)
 }
 
-func (h *History) grow() {
-	ring := make([]int32, 2*len(h.ring))
-	mask := len(ring) - 1
+func (h *History) grow() { h.resize(2 * len(h.ring)) }
+
+// reserve makes room for n tokens more at once, within the history's window.
+func (h *History) reserve(n int) {
+	size := len(h.ring)
+	for h.n-h.start+n > size && size < h.window {
+		size *= 2
+	}
+	if size > len(h.ring) {
+		h.resize(size)
+	}
+}
+
+func (h *History) resize(size int) {
+	ring := make([]int32, size)
+	mask := size - 1
 	for i := h.start; i < h.n; i++ {
 		ring[i&mask] = h.ring[i&h.mask]
 	}

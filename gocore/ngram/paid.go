@@ -29,7 +29,7 @@ func (p *pricing) plainStep() { p.plain = max(p.plain-1, 0) }
 // paid drafts as much as it may, unless drafts were found to cost more than they bring.
 func (s *Speculator) paid(limit int, ahead bool) verdict {
 	c := s.control
-	c.cost.read(&c.choose.curve)
+	c.cost.read(&c.choose.curve, c.cfg.probing())
 	switch {
 	case !c.gate.open():
 		return verdict{reason: ReasonPaused}

@@ -37,15 +37,19 @@ func (s *Shared) bank(name string) *bank {
 	return b
 }
 
-// finish takes a request's text and counts.
-func (s *Shared) finish(h *History, c *counts, keep bool) {
-	if keep && s.store != nil {
-		s.store.add(h)
-	}
+// settle takes a finished request's counts.
+func (s *Shared) settle(c *counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.totals.add(c)
 	s.done++
+}
+
+// keep stores a finished request's text.
+func (s *Shared) keep(h *History) {
+	if s.store != nil {
+		s.store.add(h)
+	}
 }
 
 // SharedStats are a model's totals over finished requests, and its cost curve.

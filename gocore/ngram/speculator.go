@@ -44,6 +44,7 @@ type Speculator struct {
 	source   int    // its proposer
 	depth    int    // and how many drafts
 	tokens   [MaxDraft]int32
+	settled  bool
 	finished bool
 }
 
@@ -102,19 +103,25 @@ func orOwn(cfg Config, shared *Shared) (*Shared, error) {
 // Len is the number of tokens observed and not truncated.
 func (s *Speculator) Len() int { return s.history.Len() }
 
-// Observe appends tokens to the text: the prompt first, then what each step committed.
+// Observe appends tokens to the text: the prompt first, then what each step committed. A long prompt takes time, see
+// Prepare.
 func (s *Speculator) Observe(tokens ...int32) {
+	s.reserve(tokens)
 	for len(tokens) > 0 {
 		chunk := tokens[:min(len(tokens), observeChunk)]
 		tokens = tokens[len(chunk):]
-		for i := range s.shadows {
-			s.compare(i, chunk)
-		}
-		from := s.history.Len()
-		s.history.Append(chunk...)
-		for _, p := range s.proposers {
-			p.Observe(s.history, from)
-		}
+		s.observe(chunk)
+	}
+}
+
+func (s *Speculator) observe(chunk []int32) {
+	for i := range s.shadows {
+		s.compare(i, chunk)
+	}
+	from := s.history.Len()
+	s.history.Append(chunk...)
+	for _, p := range s.proposers {
+		p.Observe(s.history, from)
 	}
 }
 
@@ -205,7 +212,7 @@ func (s *Speculator) Result(d Decision, accepted int, seconds float64) {
 	}
 	if drafted == 0 {
 		s.counts.reason(d.Reason)
-		s.shared.cost.recordPlain(seconds, d.ahead)
+		s.shared.cost.recordPlain(seconds, d.ahead, s.cfg.probing())
 		s.control.plainStep()
 		return
 	}
@@ -230,9 +237,9 @@ func (s *Speculator) bookCost(d Decision, width, accepted int, seconds float64) 
 		return // the seconds are the drafting's too: no pass costs that
 	}
 	if s.cfg.RecurrentState && accepted < len(d.Drafts) {
-		cost.recordPartial(width, seconds, s.cfg.RecomputeCost)
+		cost.recordPartial(width, seconds, s.cfg.RecomputeCost, s.cfg.probing())
 	} else {
-		cost.Record(width, seconds)
+		cost.record(width, seconds, s.cfg.probing())
 	}
 	if d.Probe {
 		s.counts.probes++
@@ -256,14 +263,26 @@ func (s *Speculator) Truncate(n int) {
 	}
 }
 
-// Finish hands the text to the model's store and the counts to its totals; later calls do nothing. The speculator
-// must not be used after it, except for Stats and Len.
+// Settle books the counts with the model's totals, once. Nothing may be planned or observed after it.
+func (s *Speculator) Settle() {
+	if !s.settled {
+		s.settled = true
+		s.shared.settle(&s.counts)
+	}
+}
+
+// Finish settles and hands the text to the model's store; later calls do nothing. The speculator must not be used after
+// it, except for Stats and Len. Storing a long text takes time (0.2 µs a token): after Settle a caller may leave Finish
+// to another goroutine, even while Stats and Len are asked.
 func (s *Speculator) Finish() {
 	if s.finished {
 		return
 	}
 	s.finished = true
-	s.shared.finish(s.history, &s.counts, s.cfg.Adaptive && s.cfg.SharedBytes > 0)
+	s.Settle()
+	if s.cfg.Adaptive && s.cfg.SharedBytes > 0 {
+		s.shared.keep(s.history)
+	}
 }
 
 // Stats describes the request so far.

@@ -149,11 +149,12 @@ func (c *counts) stats() Counts {
 // CostStats is the learned cost curve.
 type CostStats struct {
 	Widths []CostPoint `json:"widths"`
-	// PlainSync is the cost of a plain step not queued ahead, Partial what a partial acceptance costs beyond its step
-	// (recurrent state); 0 while not known.
-	PlainSync float64 `json:"plain_sync"`
-	Partial   float64 `json:"partial"`
-	Probes    int     `json:"probes"`
+	// PlainSync is the cost of a plain step not queued ahead; 0 while not known. Partial is what a partial acceptance
+	// costs beyond its step (recurrent state), which may be nothing; PartialKnown tells whether that was measured.
+	PlainSync    float64 `json:"plain_sync"`
+	Partial      float64 `json:"partial"`
+	PartialKnown bool    `json:"partial_known"`
+	Probes       int     `json:"probes"`
 	// ProbeInterval is the steps between probes at present, ProbeBudget the seconds that they may still lose.
 	ProbeInterval int     `json:"probe_interval"`
 	ProbeBudget   float64 `json:"probe_budget"`
@@ -163,8 +164,8 @@ func (m *CostModel) stats() CostStats {
 	c := m.Curve()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return CostStats{Widths: c.Points(), PlainSync: c.sync, Partial: c.partial, Probes: m.probes,
-		ProbeInterval: m.wait, ProbeBudget: m.budget}
+	return CostStats{Widths: c.Points(), PlainSync: c.sync, Partial: c.partial, PartialKnown: c.priced, Probes: m.probes,
+		ProbeInterval: c.wait, ProbeBudget: m.budget}
 }
 
 // Stats describes one request.

@@ -129,10 +129,23 @@ func (t *table) place(key uint64, now uint32) int {
 	return oldest
 }
 
-func (t *table) grow(now uint32) {
+func (t *table) grow(now uint32) { t.resize(2*len(t.entries), now) }
+
+// reserve makes room for n contexts more at once, within the table's bound.
+func (t *table) reserve(n int, now uint32) {
+	size := len(t.entries)
+	for t.filled+n > size/8*5 && size < t.most {
+		size *= 2
+	}
+	if size > len(t.entries) {
+		t.resize(size, now)
+	}
+}
+
+func (t *table) resize(size int, now uint32) {
 	old := t.entries
-	t.entries = make([]entry, 2*len(old))
-	t.shift--
+	t.entries = make([]entry, size)
+	t.shift = 64 - bits.TrailingZeros(uint(size))
 	t.filled, t.held = 0, 0 // places have changed, so nothing journalled holds
 	for i := range old {
 		if old[i].key == 0 {

@@ -62,6 +62,19 @@ func (p *tablesProposer) observe(h *History, from, to int) {
 	}
 }
 
+// reserve makes room for the contexts of tokens to come.
+func (p *tablesProposer) reserve(h *History, tokens []int32) {
+	pairs, triples := newSketch(len(tokens), p.tables[bigram].most), newSketch(len(tokens), p.tables[trigram].most)
+	for i := 2; i < len(tokens); i++ {
+		a, b, c := tokens[i-2], tokens[i-1], tokens[i]
+		pairs.add(bigramKey(a, b))
+		triples.add(trigramKey(a, b, c))
+	}
+	now := uint32(h.Len())
+	p.tables[bigram].reserve(pairs.distinct(), now)
+	p.tables[trigram].reserve(triples.distinct(), now)
+}
+
 func (p *tablesProposer) Draft(h *History, dst []Draft) int {
 	p.drafted = 0
 	held, now := h.Len()-h.Start(), uint32(h.Len())

@@ -116,10 +116,9 @@ func (c *Claims) Err() error {
 	case 0:
 		return nil
 	case 1:
-		return errs.Value("tensor %s is missing in %s%s", c.missing[0], c.folder.Dir, c.folder.absentShards())
+		return c.folder.missing("tensor %s is missing in %s", c.missing[0], c.folder.Dir)
 	}
-	return errs.Value("%d tensors are missing in %s: %s%s",
-		c.absent, c.folder.Dir, some(c.missing, c.absent), c.folder.absentShards())
+	return c.folder.missing("%d tensors are missing in %s: %s", c.absent, c.folder.Dir, some(c.missing, c.absent))
 }
 
 // Done is Err, and an error as well if the folder holds tensors that were not

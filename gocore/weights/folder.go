@@ -32,7 +32,7 @@ type Folder struct {
 	Dir       string
 	Config    *Config // config.json, with what generation_config.json overrides
 	ModelType string
-	Files     []string          // the weight files' names, sorted
+	Files     []string          // the weight files' names; of tensors with one name the last file's is the one
 	Tensors   map[string]Tensor // by name
 
 	source     map[string]Tensor // the table before any Rename
@@ -105,30 +105,18 @@ func (f *Folder) readConfig(overrides map[string]any) error {
 	return err
 }
 
-// readWeights reads the headers of the files that the glob finds and that the
-// index names, and merges their tables.
+// readWeights reads the headers of the weight files and merges their tables.
+// The rule is mlx_lm's: every model*.safetensors counts, in the order in which
+// the file system lists them, and where two hold a name the last one does. The
+// index decides nothing; it may be left over from other files.
 func (f *Folder) readWeights() error {
-	placed, err := readIndex(f.Dir)
-	if err != nil {
-		return err
-	}
 	names, err := weightFiles(f.Dir)
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{}
-	for _, name := range names {
-		known[name] = true
-	}
-	for _, name := range placed.files() {
-		if !known[name] {
-			names = append(names, name)
-		}
-	}
 	if len(names) == 0 {
 		return errs.NotFound("no model*.safetensors in %s", f.Dir)
 	}
-	sort.Strings(names)
 	f.Files = names
 	f.files = make(map[string]fileInfo, len(names))
 	f.Tensors = map[string]Tensor{}
@@ -139,31 +127,28 @@ func (f *Folder) readWeights() error {
 		}
 		f.files[name] = info
 		for _, t := range tensors {
-			// Where two files hold a name, the index decides; without it the
-			// last file does. mlx_lm takes the last that the file system lists.
-			if have, twice := f.Tensors[t.Name]; twice && placed[t.Name] == have.File {
-				continue
-			}
 			f.Tensors[t.Name] = t
 		}
-	}
-	if err := placed.check(f.Dir, f.Tensors); err != nil {
-		return err
 	}
 	f.source = f.Tensors
 	return nil
 }
 
-// weightFiles lists model*.safetensors in dir.
+// weightFiles lists model*.safetensors in dir, unsorted as the file system does.
 func weightFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	list, err := os.Open(dir)
+	if err != nil {
+		return nil, errs.OS("listing %s: %w", dir, err)
+	}
+	defer list.Close()
+	entries, err := list.Readdirnames(-1)
 	if err != nil {
 		return nil, errs.OS("listing %s: %w", dir, err)
 	}
 	var names []string
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), weightsPrefix) && strings.HasSuffix(e.Name(), weightsSuffix) {
-			names = append(names, e.Name())
+	for _, name := range entries {
+		if strings.HasPrefix(name, weightsPrefix) && strings.HasSuffix(name, weightsSuffix) {
+			names = append(names, name)
 		}
 	}
 	return names, nil

@@ -49,19 +49,10 @@ func TestOpenErrors(t *testing.T) {
 		{"text_config a string", errs.KindValue, map[string]any{"config.json": tiny.with("text_config", "x"), "model.safetensors": good},
 			[]string{`text_config: want an object, got "x"`}},
 		{"empty file", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": ""}, []string{"model.safetensors is empty"}},
-		{"broken index", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": good, indexFile: "{"}, []string{indexFile + ": not valid JSON at line 1"}},
-		{"index without map", errs.KindNotFound, map[string]any{"config.json": tiny, indexFile: "{}"}, []string{"no model*.safetensors"}},
-		{"index map a list", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": good, indexFile: `{"weight_map":[]}`}, []string{"weight_map: want an object"}},
-		{"index entry a number", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": good, indexFile: `{"weight_map":{"a":1}}`}, []string{"weight_map.a: want a string"}},
-		{"index leaves the folder", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": good, indexFile: `{"weight_map":{"a":"../x.safetensors"}}`},
-			[]string{"weight_map.a", "../x.safetensors"}},
-		{"shard missing", errs.KindNotFound, map[string]any{"config.json": tiny, "model-1.safetensors": good,
-			indexFile: `{"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors"}}`}, []string{"model-2.safetensors does not exist"}},
-		{"shard truncated", errs.KindValue, map[string]any{"config.json": tiny, "model-1.safetensors": good, "model-2.safetensors": table{"b": "F32 4"}.file()[:70],
-			indexFile: `{"weight_map":{"b":"model-2.safetensors"}}`}, []string{"model-2.safetensors is truncated"}},
-		{"tensor in no shard", errs.KindValue, map[string]any{"config.json": tiny, "model.safetensors": good,
-			indexFile: `{"weight_map":{"model.norm.weight":"model.safetensors","lost.b":"model.safetensors","lost.a":"model.safetensors"}}`},
-			[]string{"tensors that no file holds (2): lost.a, lost.b", "model.safetensors"}},
+		{"index without files", errs.KindNotFound, map[string]any{"config.json": tiny, "part.safetensors": good,
+			indexFile: `{"weight_map":{"model.norm.weight":"part.safetensors"}}`}, []string{"no model*.safetensors"}},
+		{"shard truncated", errs.KindValue, map[string]any{"config.json": tiny, "model-1.safetensors": good, "model-2.safetensors": table{"b": "F32 4"}.file()[:70]},
+			[]string{"model-2.safetensors is truncated"}},
 	}
 	for _, x := range cases {
 		t.Run(x.name, func(t *testing.T) {
@@ -107,7 +98,7 @@ func TestShards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Tensors) != 20 || len(f.Files) != 2 || f.Tensors["model.layers.1.mlp.up_proj.weight"].File != f.Files[1] {
+		if len(f.Tensors) != 20 || len(f.Files) != 2 || f.Tensors["model.layers.1.mlp.up_proj.weight"].File != "model-00002-of-00002.safetensors" {
 			t.Errorf("index %v: %d tensors in %v", withIndex, len(f.Tensors), f.Files)
 		}
 	}
@@ -125,30 +116,96 @@ func TestShards(t *testing.T) {
 		"; of its files, these are not there: model-00002-of-00002.safetensors")
 }
 
-func TestIndexNamesOtherFiles(t *testing.T) {
-	f, err := Open(write(t, map[string]any{"config.json": tiny, "part.safetensors": tinyTensors(),
-		indexFile: `{"weight_map":{"model.norm.weight":"part.safetensors"}}`}))
-	if err != nil || len(f.Tensors) != 20 {
-		t.Fatalf("%v", err)
+// An index is no part of what is loaded: left over, broken or wrong, files that hold every tensor are complete.
+func TestIndexDecidesNothing(t *testing.T) {
+	for name, index := range map[string]string{
+		"absent shards":    `{"weight_map":{"model.norm.weight":"model-00001-of-00003.safetensors","lost":"model-00002-of-00003.safetensors"}}`,
+		"unheld tensors":   `{"weight_map":{"model.norm.weight":"model.safetensors","lost":"model.safetensors"}}`,
+		"no JSON":          "{",
+		"empty":            "",
+		"no map":           "{}",
+		"a list":           `{"weight_map":[]}`,
+		"a number":         `{"weight_map":{"model.norm.weight":1}}`,
+		"leads elsewhere":  `{"weight_map":{"model.norm.weight":"../x.safetensors"}}`,
+		"names other file": `{"weight_map":{"model.norm.weight":"part.safetensors"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := Open(write(t, map[string]any{"config.json": tiny, "model.safetensors": tinyTensors(),
+				"part.safetensors": table{"model.norm.weight": "F32 64"}, indexFile: index}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := claimLlama(f).Done(); err != nil || !slices.Equal(f.Files, []string{"model.safetensors"}) {
+				t.Errorf("%v, files %v", err, f.Files)
+			}
+		})
 	}
 }
 
+// Where a tensor is missing, an index of these files tells where it should be; a left-over one does not mislead.
+func TestIndexExplains(t *testing.T) {
+	lacking := tinyTensors().with("model.norm.weight", "")
+	where := func(file string) string {
+		return `{"weight_map":{"model.embed_tokens.weight":"model-00001-of-00002.safetensors","model.norm.weight":"` + file + `"}}`
+	}
+	first, second := "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+	for _, x := range []struct {
+		name, kind, index, file string
+		want, not               string
+	}{
+		{"a file is gone", errs.KindNotFound, where(second), first, "these are not there: " + second, "places"},
+		{"a file was exchanged", errs.KindValue, where(first), first, "model.norm.weight; the first should be in " + first, ""},
+		{"left over", errs.KindValue, where(second), "model.safetensors", "tensor model.norm.weight is missing in", "of-00002"},
+		{"broken", errs.KindValue, "{", "model.safetensors", "tensor model.norm.weight is missing in", "index"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			f, err := Open(write(t, map[string]any{"config.json": tiny, x.file: lacking, indexFile: x.index}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = claimLlama(f).Done()
+			wantErr(t, err, x.kind, "model.norm.weight", x.want)
+			if x.not != "" && strings.Contains(err.Error(), x.not) {
+				t.Errorf("%v: says %q", err, x.not)
+			}
+		})
+	}
+}
+
+// Of two tensors with one name the last file's counts, in the order in which the file system lists them; whoever reads
+// Files in order finds the same, and no index changes it.
 func TestDuplicates(t *testing.T) {
-	dir := write(t, map[string]any{"config.json": tiny, "model-a.safetensors": tinyTensors(), "model-b.safetensors": table{"model.norm.weight": "F32 64"}})
-	file := func() string {
-		t.Helper()
+	dir := write(t, map[string]any{"config.json": tiny})
+	names := []string{"model-z.safetensors", "model.safetensors", "model-a.safetensors", "model-00002-of-00002.safetensors"}
+	for _, name := range names {
+		put(t, dir, name, tinyTensors())
+	}
+	list, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	listed, err := list.Readdirnames(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed = slices.DeleteFunc(listed, func(name string) bool { return !strings.HasPrefix(name, "model") })
+	for _, placed := range append([]string{""}, names...) {
+		if placed != "" {
+			put(t, dir, indexFile, `{"weight_map":{"model.norm.weight":"`+placed+`"}}`)
+		}
 		f, err := Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return f.Tensors["model.norm.weight"].File
-	}
-	if got := file(); got != "model-b.safetensors" {
-		t.Errorf("without an index: %s", got)
-	}
-	put(t, dir, indexFile, `{"weight_map":{"model.norm.weight":"model-a.safetensors"}}`)
-	if got := file(); got != "model-a.safetensors" {
-		t.Errorf("with an index: %s", got)
+		if !slices.Equal(f.Files, listed) {
+			t.Errorf("read in the order %v, listed %v", f.Files, listed)
+		}
+		for name, x := range f.Tensors {
+			if last := listed[len(listed)-1]; x.File != last {
+				t.Fatalf("index %q: %s of %s, want %s", placed, name, x.File, last)
+			}
+		}
 	}
 }
 

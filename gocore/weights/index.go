@@ -2,8 +2,10 @@ package weights
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -11,71 +13,66 @@ import (
 	"axlm/gocore/errs"
 )
 
-// placement is the index's weight_map: tensor name → file name. It is empty
-// where a folder has no index.
+// placement is the index's weight_map: tensor name → file name. It decides
+// nothing, see readWeights; where tensors are missing it tells where they were.
 type placement map[string]string
 
-// readIndex reads model.safetensors.index.json if there is one.
-func readIndex(dir string) (placement, error) {
-	data, err := readFile(dir, indexFile)
-	if errs.Kind(err) == errs.KindNotFound {
-		return nil, nil
-	}
+// placement reads model.safetensors.index.json. One that is not there or cannot
+// be read has nothing to tell.
+func (f *Folder) placement() placement {
+	data, err := readFile(f.Dir, indexFile)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	path := filepath.Join(dir, indexFile)
+	path := filepath.Join(f.Dir, indexFile)
 	values, err := decodeObject(path, data)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	weightMap, err := (&Config{file: path, values: values}).Map("weight_map")
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	placed := placement{}
 	for _, name := range weightMap.Keys() {
-		file, err := weightMap.String(name)
-		if err != nil {
-			return nil, err
-		}
-		if !plainName(file) {
-			return nil, weightMap.Wrong(name, "the name of a file in the folder")
-		}
-		placed[name] = file
-	}
-	return placed, nil
-}
-
-// files are the names of the files that the index mentions, sorted.
-func (p placement) files() []string {
-	seen := map[string]bool{}
-	var files []string
-	for _, file := range p {
-		if !seen[file] {
-			seen[file] = true
-			files = append(files, file)
+		if file, err := weightMap.String(name); err == nil && plainName(file) {
+			placed[name] = file
 		}
 	}
-	sort.Strings(files)
-	return files
+	return placed
 }
 
-// check refuses an index that names a tensor which no file holds: then a file
-// of the set was cut or exchanged.
-func (p placement) check(dir string, tensors map[string]Tensor) error {
-	var lost []string
-	for name := range p {
-		if _, ok := tensors[name]; !ok {
+// missing makes the error of tensors that no file holds, with what the folder
+// tells of the reason: files of its set that are not there (a FileNotFoundError
+// if the index names them), or a file that lacks what the index places in it.
+// An index none of whose files is there is left over and says nothing.
+func (f *Folder) missing(format string, args ...any) error {
+	there := map[string]bool{}
+	for _, file := range f.Files {
+		there[file] = true
+	}
+	placed := f.placement()
+	gone, lost, current := map[string]bool{}, []string{}, false
+	for name, file := range placed {
+		current = current || there[file]
+		if !there[file] {
+			gone[file] = true
+		}
+		if _, held := f.source[name]; !held {
 			lost = append(lost, name)
 		}
 	}
-	if len(lost) == 0 {
-		return nil
+	text := fmt.Sprintf(format, args...)
+	switch {
+	case current && len(gone) > 0:
+		absent := slices.Sorted(maps.Keys(gone))
+		return errs.NotFound("%s; of its files, these are not there: %s", text, some(absent, len(absent)))
+	case current && len(lost) > 0:
+		sort.Strings(lost)
+		return errs.Value("%s; %s places tensors that no file holds (%d): %s; the first should be in %s",
+			text, indexFile, len(lost), some(lost, len(lost)), placed[lost[0]])
 	}
-	sort.Strings(lost)
-	return errs.Value("%s names tensors that no file holds (%d): %s; the first should be in %s",
-		filepath.Join(dir, indexFile), len(lost), some(lost, len(lost)), p[lost[0]])
+	return errs.Value("%s%s", text, f.absentShards())
 }
 
 // plainName reports whether name is a bare file name: no separator of any
@@ -91,7 +88,7 @@ func (f *Folder) absentShards() string {
 	for _, file := range f.Files {
 		there[file] = true
 	}
-	for _, file := range f.Files {
+	for _, file := range slices.Sorted(slices.Values(f.Files)) {
 		m := shardName.FindStringSubmatch(file)
 		if m == nil {
 			continue

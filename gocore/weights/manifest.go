@@ -61,7 +61,7 @@ func BuildManifest(f *Folder) (*Manifest, error) {
 		return nil, err
 	}
 	m := &Manifest{Version: ManifestVersion, Description: *d, ConfigHash: f.configSum}
-	for _, name := range f.Files {
+	for _, name := range slices.Sorted(slices.Values(f.Files)) { // whatever order the folder lists them in
 		info := f.files[name]
 		m.Files = append(m.Files, SourceFile{Name: name, Size: info.size, HeaderHash: info.headerHash})
 	}

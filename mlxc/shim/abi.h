@@ -43,7 +43,6 @@ struct mlx_map_string_to_string_iterator {
 // Enumerations travel as plain ints; the numbers are fixed by mlx-c.
 using mlx_dtype = int;
 using mlx_device_type = int;
-using mlx_compile_mode = int;
 
 struct mlx_optional_int {
   int value;

@@ -90,9 +90,6 @@ AXLM_API int mlx_array_eval(mlx_array a) {
 AXLM_API const uint8_t* mlx_array_data_uint8(mlx_array a) {
   return guarded_value<const uint8_t*>(nullptr, [&] { return array(a).data<uint8_t>(); });
 }
-AXLM_API int _mlx_array_is_available(bool* result, mlx_array a) {
-  return guarded([&] { *result = array(a).is_available(); });
-}
 AXLM_API int _mlx_array_is_row_contiguous(bool* result, mlx_array a) {
   return guarded([&] { *result = array(a).flags().row_contiguous; });
 }

@@ -62,11 +62,3 @@ AXLM_API int mlx_enable_compile(void) {
 AXLM_API int mlx_disable_compile(void) {
   return guarded([] { mx::disable_compile(); });
 }
-AXLM_API int mlx_set_compile_mode(mlx_compile_mode mode) {
-  return guarded([&] {
-    if (mode < 0 || mode > static_cast<int>(mx::CompileMode::enabled)) {
-      throw std::invalid_argument("unknown compile mode " + std::to_string(mode));
-    }
-    mx::set_compile_mode(static_cast<mx::CompileMode>(mode));
-  });
-}

@@ -32,7 +32,7 @@ class NgramConfig:
     """Choose the depth by measured cost, and match long suffixes besides the tables."""
     min_gain: float = 0.02
     """How much faster than plain decoding a depth must promise to be."""
-    min_confidence: float = 0.05
+    min_confidence: float = 0.02
     """A draft ends where the product of its tokens' confidences falls below this."""
     cooldown: int = 0
     """Plain steps after a partial acceptance."""
