@@ -1,132 +1,293 @@
-// Package scheduler decides which requests take part in the next step and with
-// how many tokens. It is pure: it knows nothing of MLX, of time or of threads,
-// and the same calls in the same order give the same plans.
 package scheduler
 
-import "fmt"
-
-// Phase is where a request stands in its life.
-type Phase int
-
-// A request enters in Prefill (or in Decode when only one prompt token is left)
-// and leaves by Remove.
-const (
-	Prefill Phase = iota
-	Decode
+import (
+	"fmt"
+	"slices"
 )
 
-func (p Phase) String() string {
-	if p == Prefill {
-		return "prefill"
+// Config is what does not change while a scheduler runs.
+type Config struct {
+	Slots       int // the most requests that run at a time
+	PrefillStep int // the most tokens of one chunk, where Admit does not say
+	MinKeys     int // the smallest capacity of a slot
+	Headroom    int // tokens to come that a joining request's slot has room for, if it may have so many
+}
+
+// DefaultConfig suits a machine that serves some tens of requests.
+func DefaultConfig() Config {
+	return Config{Slots: 64, PrefillStep: 2048, MinKeys: 256, Headroom: 128}
+}
+
+// sequence is a request as the scheduler sees it.
+type sequence struct {
+	id     uint64
+	order  uint64 // of admission
+	class  *class
+	state  State
+	parked bool
+
+	total     int // prompt and committed tokens
+	committed int
+	cached    int
+	fresh     bool // nothing entered the cache since it joined
+	reused    int  // hoped for, before it joins
+	remaining int  // Unlimited or tokens to come
+	step      int
+	credit    int
+	served    uint64 // step of its last pass, or of when it could first have been in one
+	chosen    uint64 // step of its last pass
+
+	odds        []uint32
+	goal, width int
+	force       bool
+
+	bank  *bank
+	slot  int
+	again bool
+}
+
+func (q *sequence) place() Slot {
+	if q.bank == nil {
+		return Slot{}
 	}
-	return "decode"
+	return q.bank.at(q.slot)
 }
 
-// Request is what the planner needs to know of one.
-type Request struct {
-	ID uint64
-	// Pending counts the prompt tokens that the cache does not hold yet. The
-	// last one is decoded, not prefilled: its logits give the first token.
-	Pending int
-	// PrefillStep is the most tokens one prefill step may take.
-	PrefillStep int
+// wanted tells whether somebody waits for the request.
+func (q *sequence) wanted() bool {
+	return !q.parked && (q.credit > 0 || q.remaining == 0 && q.committed == 0)
 }
 
-// Item is one request's part in a step.
-type Item struct {
-	ID     uint64
-	Phase  Phase
-	Tokens int // prompt tokens to prefill; 1 for decode (drafts come on top)
-}
-
-// Plan lists the requests of one step. A planner that serves one request a
-// step gives plans of one item; one that batches gives more.
-type Plan struct {
-	Items []Item
-}
-
-// entry is a request with its place in life.
-type entry struct {
-	Request
-	wanted bool
-}
-
-// RoundRobin serves one request a step, in turn, among those whose next token
-// somebody waits for.
-type RoundRobin struct {
-	order []*entry // admission order
-	next  int      // index in order of whose turn it is
-}
-
-// NewRoundRobin returns a planner without requests.
-func NewRoundRobin() *RoundRobin { return &RoundRobin{} }
-
-// Add admits a request at the end of the order.
-func (p *RoundRobin) Add(r Request) error {
-	if r.Pending < 1 || r.PrefillStep < 1 {
-		return fmt.Errorf("scheduling request %d: pending %d and prefill step %d must be positive", r.ID, r.Pending, r.PrefillStep)
+// left is how many tokens are to be prefilled.
+func (q *sequence) left() int {
+	if q.remaining == 0 && q.committed == 0 {
+		return q.total - q.cached
 	}
-	if p.find(r.ID) >= 0 {
-		return fmt.Errorf("scheduling request %d: it is scheduled already", r.ID)
-	}
-	p.order = append(p.order, &entry{Request: r})
-	return nil
+	return q.total - 1 - q.cached
 }
 
-// Remove takes a request out; an unknown one is ignored.
-func (p *RoundRobin) Remove(id uint64) {
-	i := p.find(id)
-	if i < 0 {
+func (q *sequence) decodes() bool { return q.state == Decoding && q.wanted() && q.remaining != 0 }
+
+// drafts is how many drafts it may have in one pass, memory aside.
+func (q *sequence) drafts() int {
+	n := min(len(q.odds), q.credit-1, q.class.width-1)
+	if q.remaining != Unlimited {
+		n = min(n, q.remaining-1)
+	}
+	return max(0, n)
+}
+
+// Scheduler plans steps. It is not safe for concurrent use.
+type Scheduler struct {
+	cfg     Config
+	step    uint64
+	admits  uint64
+	classes []*class // by id
+	byID    map[uint64]*sequence
+	queue   []*sequence // without a slot, by order
+	running []*sequence // with a slot, by order
+	memory  memory
+	left    []Place
+	plan    Plan
+	ready   []*sequence
+	stats   Stats
+	reached func(from, to State) // for tests
+}
+
+// New returns a scheduler without requests, classes or memory: Define and Memory
+// come before Admit.
+func New(cfg Config) (*Scheduler, error) {
+	err := firstError(within("Slots", cfg.Slots, 1, 1<<10), within("PrefillStep", cfg.PrefillStep, 1, MaxTokens),
+		within("MinKeys", cfg.MinKeys, 1, MaxTokens), within("Headroom", cfg.Headroom, 0, MaxTokens))
+	if err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	return &Scheduler{cfg: cfg, byID: map[uint64]*sequence{}}, nil
+}
+
+// become changes a state. The list of transitions is checked by those who call
+// it, where an event from outside asks; a plan never asks for another.
+func (s *Scheduler) become(q *sequence, to State) {
+	if q.state == to {
 		return
 	}
-	p.order = append(p.order[:i], p.order[i+1:]...)
-	if i < p.next {
-		p.next--
+	if !Allowed(q.state, to) {
+		panic(fmt.Sprintf("scheduler: request %d from %v to %v", q.id, q.state, to))
+	}
+	if s.reached != nil {
+		s.reached(q.state, to)
+	}
+	q.state = to
+}
+
+// settle makes a running request's state what its tokens say.
+func (s *Scheduler) settle(q *sequence) {
+	if q.left() > 0 {
+		s.become(q, Prefilling)
+	} else if q.state != Decoding {
+		s.become(q, Decoding)
+		q.served = s.step
 	}
 }
 
-// Want says whether somebody waits for the request's next token. Without that
-// it rests, so that no request runs ahead of its reader.
-func (p *RoundRobin) Want(id uint64, wanted bool) {
-	if i := p.find(id); i >= 0 {
-		p.order[i].wanted = wanted
+// State tells where a request stands; ok is false after it ended.
+func (s *Scheduler) State(id uint64) (state State, ok bool) {
+	q := s.byID[id]
+	if q == nil {
+		return 0, false
 	}
+	return q.state, true
 }
 
-// Prefilled tells the planner that n prompt tokens entered the cache.
-func (p *RoundRobin) Prefilled(id uint64, n int) {
-	if i := p.find(id); i >= 0 {
-		p.order[i].Pending = max(1, p.order[i].Pending-n)
-	}
+// Len counts the requests that have not ended.
+func (s *Scheduler) Len() int { return len(s.byID) }
+
+func find(list []*sequence, order uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, order, func(q *sequence, order uint64) int {
+		switch {
+		case q.order < order:
+			return -1
+		case q.order > order:
+			return 1
+		}
+		return 0
+	})
 }
 
-// Next plans one step; an empty plan means that there is nothing to do.
-func (p *RoundRobin) Next() Plan {
-	for k := range p.order {
-		i := (p.next + k) % len(p.order)
-		e := p.order[i]
-		if !e.wanted {
+func inserted(list []*sequence, q *sequence) []*sequence {
+	i, _ := find(list, q.order)
+	return slices.Insert(list, i, q)
+}
+
+func without(list []*sequence, q *sequence) []*sequence {
+	if i, ok := find(list, q.order); ok {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// end takes a request out; the next plan tells of the slot that is free.
+func (s *Scheduler) end(q *sequence, state State) {
+	s.become(q, state)
+	if state != Failed || q.bank != nil {
+		s.left = append(s.left, Place{ID: q.id, Slot: q.place(), Had: q.bank != nil})
+	}
+	s.running, s.queue = without(s.running, q), without(s.queue, q)
+	q.bank.release(q)
+	q.class.users--
+	delete(s.byID, q.id)
+	s.stats.Ended++
+}
+
+// Next plans one step. The plan is valid until the next call.
+func (s *Scheduler) Next(b Budget) *Plan {
+	s.step++
+	p := &s.plan
+	p.reset(s.step)
+	b.Tokens = max(1, b.Tokens)
+	p.Left = append(p.Left, s.left...)
+	s.left = s.left[:0]
+	s.shrinkToBudget()
+	s.grow()
+	s.join()
+	s.tidy()
+	rest := b.Tokens
+	share := rest
+	if s.fills() {
+		share = max(1, rest-max(1, rest/4)) // of a budget of 1, prompts and rows get 1 each
+	}
+	rest -= s.passes(share)
+	s.chunks(max(rest, 1))
+	return p
+}
+
+// fills tells whether some prompt can go on.
+func (s *Scheduler) fills() bool {
+	return slices.ContainsFunc(s.running, func(q *sequence) bool { return q.state == Prefilling && q.wanted() })
+}
+
+// chunks gives the oldest prompts the tokens that passes left.
+func (s *Scheduler) chunks(rest int) {
+	for _, q := range s.running {
+		if rest == 0 {
+			return
+		}
+		if q.state != Prefilling || !q.wanted() {
 			continue
 		}
-		p.next = (i + 1) % len(p.order)
-		item := Item{ID: e.ID, Phase: Decode, Tokens: 1}
-		if e.Pending > 1 {
-			item.Phase = Prefill
-			item.Tokens = min(e.Pending-1, e.PrefillStep)
-		}
-		return Plan{Items: []Item{item}}
+		n := min(q.left(), q.step, rest)
+		s.plan.Chunks = append(s.plan.Chunks, Chunk{ID: q.id, Slot: q.place(), From: q.cached, N: n})
+		rest -= n
+		s.stats.Chunks++
 	}
-	return Plan{}
 }
 
-// Len counts the scheduled requests.
-func (p *RoundRobin) Len() int { return len(p.order) }
-
-func (p *RoundRobin) find(id uint64) int {
-	for i, e := range p.order {
-		if e.ID == id {
-			return i
+// passes plans one pass for each class with rows that are ready, and returns how
+// many tokens they take, at most share of them.
+func (s *Scheduler) passes(share int) int {
+	ready := s.ready[:0]
+	for _, q := range s.running {
+		if q.decodes() {
+			ready = append(ready, q)
 		}
 	}
-	return -1
+	s.ready = ready[:0]
+	if len(ready) > share {
+		// Those that waited longest; among equals the oldest.
+		slices.SortStableFunc(ready, func(a, b *sequence) int {
+			switch {
+			case a.served < b.served:
+				return -1
+			case a.served > b.served:
+				return 1
+			}
+			return 0
+		})
+		ready = ready[:share]
+	}
+	for _, q := range ready {
+		q.served, q.chosen = s.step, s.step
+	}
+	taken := 0
+	for _, bank := range s.memory.banks { // by class and owner: a pass's banks lie together
+		var pass *Pass
+		if n := len(s.plan.Passes); n > 0 && !bank.class.solo && s.plan.Passes[n-1].Class == bank.class.id {
+			pass = &s.plan.Passes[n-1]
+		}
+		from := 0
+		if pass != nil {
+			from = len(pass.Rows)
+		}
+		for i, q := range bank.slots {
+			if q == nil || q.chosen != s.step {
+				continue
+			}
+			if pass == nil {
+				pass = s.plan.pass()
+				pass.Class = bank.class.id
+			}
+			pass.Rows = append(pass.Rows, Row{ID: q.id, Slot: bank.at(i), Length: q.cached})
+		}
+		if pass != nil && len(pass.Rows) > from {
+			slot := bank.at(0)
+			pass.Groups = append(pass.Groups, Group{Slot: slot, Slots: len(bank.slots), From: from, To: len(pass.Rows)})
+		}
+	}
+	for i := range s.plan.Passes {
+		p := &s.plan.Passes[i]
+		s.widen(p, share/len(ready))
+		taken += p.Width * len(p.Rows)
+		s.stats.Passes++
+		s.stats.Rows += uint64(len(p.Rows))
+	}
+	return taken
+}
+
+// class returns a class by its id, nil if there is none.
+func (s *Scheduler) class(id uint32) *class {
+	i, ok := slices.BinarySearchFunc(s.classes, id, func(c *class, id uint32) int { return int(int64(c.id) - int64(id)) })
+	if !ok {
+		return nil
+	}
+	return s.classes[i]
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-func one(id uint64, phase Phase, tokens int) Plan {
-	return Plan{Items: []Item{{ID: id, Phase: phase, Tokens: tokens}}}
+func one(id uint64, phase Phase, tokens int) Turn {
+	return Turn{Items: []Item{{ID: id, Phase: phase, Tokens: tokens}}}
 }
 
-func want(t *testing.T, p *RoundRobin, plan Plan) {
+func want(t *testing.T, p *RoundRobin, plan Turn) {
 	t.Helper()
 	if got := p.Next(); !reflect.DeepEqual(got, plan) {
 		t.Fatalf("plan %+v, want %+v", got, plan)
@@ -59,7 +59,7 @@ func TestOnlyWantedRequestsRun(t *testing.T) {
 	want(t, p, one(2, Decode, 1))
 	want(t, p, one(2, Decode, 1))
 	p.Want(2, false)
-	want(t, p, Plan{})
+	want(t, p, Turn{})
 	p.Want(1, true)
 	want(t, p, one(1, Decode, 1))
 }
@@ -77,7 +77,7 @@ func TestRemovalKeepsTheTurn(t *testing.T) {
 	want(t, p, one(2, Decode, 1))
 	p.Remove(2)
 	p.Remove(2)
-	want(t, p, Plan{})
+	want(t, p, Turn{})
 	if p.Len() != 0 {
 		t.Fatalf("%d requests are left", p.Len())
 	}

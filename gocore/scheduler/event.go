@@ -1,0 +1,103 @@
+package scheduler
+
+import "fmt"
+
+// Kind says what an event tells.
+type Kind uint8
+
+// The kinds of events, with the fields of Event that each uses.
+const (
+	// Define introduces Class or, while it has no requests, changes it: Bytes a
+	// token and SlotBytes a slot, Pad positions behind a slot's last one, Solo for
+	// requests that cannot share a pass, Width, the most rows of a request in one
+	// pass (0: 1).
+	Define Kind = iota + 1
+	// Admit enters request ID of Class with N prompt tokens, of which Reused
+	// are hoped to be kept, and at most Max tokens to come (Unlimited: no limit).
+	// Step bounds its prefill chunks (0: Config.PrefillStep). It starts without
+	// credit.
+	Admit
+	// Reused tells that the cache of request ID begins with N kept tokens, fewer
+	// than it has in all. Before it joins, that is what is hoped for.
+	Reused
+	// Credit lets request ID run N tokens further ahead of its reader.
+	Credit
+	// Drafts replaces what request ID can verify next: Odds[i] is the chance, in
+	// millionths, that drafts 0 … i are all accepted. Alone in a pass, the first N
+	// are taken, in a pass of Width rows or more; with others the number is chosen
+	// jointly, at least N with Force. Committed clears them.
+	Drafts
+	// Prefilled tells that N tokens entered the cache of request ID.
+	Prefilled
+	// Committed tells that N tokens of request ID became final, one for the pass
+	// and the rest Accepted drafts.
+	Committed
+	// Retract takes the last N committed tokens of request ID back, with their
+	// credit.
+	Retract
+	// Cost tells that a pass of Class with N requests of Width rows took Nanos.
+	Cost
+	// Park sets request ID aside: it is not planned, and its memory goes first.
+	Park
+	// Resume ends Park.
+	Resume
+	// Cancel, Fail and Finish end request ID.
+	Cancel
+	Fail
+	Finish
+	// Memory sets the budget to Bytes.
+	Memory
+	// Kept tells that kept prefixes take Bytes of the budget now.
+	Kept
+)
+
+// Unlimited is the Max of a request without a limit.
+const Unlimited = -1
+
+// Event is something that happened. Which fields count depends on Kind.
+type Event struct {
+	Kind      Kind
+	ID        uint64
+	Class     uint32
+	N         int
+	Max       int
+	Reused    int
+	Accepted  int
+	Step      int
+	Width     int
+	Pad       int
+	Bytes     int64
+	SlotBytes int64
+	Nanos     int64
+	Odds      []uint32
+	Solo      bool
+	Force     bool
+}
+
+// Limits of what events may say; they keep all sums far from overflow.
+const (
+	MaxTokens     = 1 << 24 // of a request
+	MaxWidth      = 32      // rows of a request in one pass
+	MaxTokenBytes = 1 << 26
+	MaxSlotBytes  = 1 << 36
+	MaxBudget     = 1 << 60
+	million       = 1_000_000
+	maxCredit     = 1 << 30
+	maxNanos      = 1 << 42 // over an hour
+)
+
+func within[T int | int64](name string, v, low, high T) error {
+	if v < low || v > high {
+		return fmt.Errorf("%w: %s %d is not in %d … %d", ErrValue, name, v, low, high)
+	}
+	return nil
+}
+
+func firstError(all ...error) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
