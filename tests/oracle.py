@@ -31,6 +31,15 @@ STEPS: dict[str, Callable[[int], int]] = {
 PROMPTS = ("chat", "text", "long")
 """The prompts of fixtures.check; the long one is many windows long."""
 
+PREFILLS = [(prompt, step) for prompt in PROMPTS for step in STEPS if prompt == "text" or not step.startswith("len")]
+"""Every prompt in steps of each size. Those round its length give one step, as "whole" does: one prompt has them."""
+
+LONGEST = "7"
+"""The step size after which texts are long: many steps with a rest, the case that tells most."""
+
+TOKENS = {step: 256 if step == LONGEST else 96 for step in STEPS}
+"""How many tokens are generated after a prefill. It is wrong states that steps could leave, and they show at once."""
+
 NEAR_TIE = 0.05
 """Below this lead of the best logit over the next, bf16 and quantised runs may rightly choose differently."""
 
