@@ -34,12 +34,6 @@ PROMPTS = ("chat", "text", "long")
 PREFILLS = [(prompt, step) for prompt in PROMPTS for step in STEPS if prompt == "text" or not step.startswith("len")]
 """Every prompt in steps of each size. Those round its length give one step, as "whole" does: one prompt has them."""
 
-LONGEST = "7"
-"""The step size after which texts are long: many steps with a rest, the case that tells most."""
-
-TOKENS = {step: 256 if step == LONGEST else 96 for step in STEPS}
-"""How many tokens are generated after a prefill. It is wrong states that steps could leave, and they show at once."""
-
 NEAR_TIE = 0.05
 """Below this lead of the best logit over the next, bf16 and quantised runs may rightly choose differently."""
 
@@ -113,6 +107,19 @@ def generated(model: Model, prompt: Sequence[int], tokens: int, **options: Any) 
     """Generate with axlm, past end tokens; plainly unless ``ngram`` says otherwise."""
     options.setdefault("ngram", False)
     return [token for token, _ in axlm.generate_step(list(prompt), model, max_tokens=tokens, **options)]
+
+
+def check_prefill(folder: Path, prompt: str, step: str) -> list[int]:
+    """Demand mlx_lm's tokens after a prefill in steps of one of STEPS, and return them.
+
+    A wrong state that steps leave shows at once. One text is long, past the rows by which buffers grow.
+    """
+    ids = prompt_of(folder, prompt)
+    tokens = 256 if (prompt, step) == ("text", "7") else 96
+    found = generated(ours(folder)[0], ids, tokens, prefill_step_size=STEPS[step](len(ids)))
+    expected = reference(folder, ids, 256 if prompt == "text" else 96).ids[:tokens]
+    assert first_difference(found, expected) is None
+    return expected
 
 
 def first_difference(ids: Sequence[int], expected: Sequence[int]) -> int | None:
