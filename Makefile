@@ -8,6 +8,10 @@ VENV    ?= .venv
 BACKEND ?= $(if $(filter Darwin,$(shell uname -s)),,cpu)
 PROMPT  ?= Write a short poem about the sea.
 PYTEST  ?=
+# What PYTEST selects may all be in one of two runs: exit status 5 says that there was no test.
+ANY      = $(if $(PYTEST),|| test $$$$? -eq 5)
+# How many processes run Python tests, by file. MLX's CPU kernels keep about one core busy.
+WORKERS ?= 2
 # Further arguments of test-upstream: names of files, or --document ../docs/compatibility.md to keep the table.
 UPSTREAM ?=
 
@@ -30,7 +34,17 @@ SOURCES := setup.py toolcheck.py pyproject.toml go.mod go.sum \
 	$(shell find gocore mlxc pybridge -type f ! -name '*_test.go' ! -path '*/testdata/*' | sort) \
 	$(shell find python/axlm -type f ! -path '*/_native/*' ! -name '*.pyc' | sort) python/axlm/_native/__init__.py
 
-.PHONY: help check lint fmt test test-go test-py test-real test-upstream demo dev wheel sdist clean distclean FORCE
+# $(call packages,0): packages with tests of which none needs MLX; $(call packages,1): the others.
+packages = $(shell go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./... | awk -v want=$(1) \
+	'$$1 ~ /\.test$$/ { mlx = 0; for (i = 2; i <= NF; i++) mlx += $$i == "axlm/mlxc"; \
+	sub(/\.test$$/, "", $$1); if ((mlx > 0) == want) print $$1 }')
+# The libraries that Go tests use: those of the installed wheel.
+LIBRARIES = AXLM_LIBMLX="$$($(PY) -c 'from axlm._bridge import libraries; print(libraries()[0])')" \
+	AXLM_MLXC="$$($(PY) -c 'from axlm._bridge import libraries; print(libraries()[1])')"
+# What reads arrays from the core, or hands it some.
+COPIED := test_bridge.py test_model_module.py test_prompt_cache_files.py test_prompt_cache_turns.py
+
+.PHONY: help check lint fmt test test-go test-race-free test-race test-py test-copy test-real test-upstream demo dev wheel sdist clean distclean FORCE
 .DEFAULT_GOAL := help
 
 help: ## list what make can do
@@ -91,18 +105,39 @@ fmt: $(STAMPS)/lint ## format Go and Python
 	@gofmt -w gocore mlxc pybridge
 	@$(PY) -m ruff check --fix --quiet . ; $(PY) -m ruff format --quiet .
 
-test: lint test-go test-py ## every check: format, vet, Go tests, the wheel, pytest
+test: lint test-go test-race-free test-py test-copy ## every check: format, vet, Go tests, the wheel, pytest
 
 test-go: $(STAMPS)/installed $(STAMPS)/test ## Go tests, on the installed wheel's libraries
 	@echo "== Go tests"
-	@AXLM_LIBMLX="$$($(PY) -c 'from axlm._bridge import libraries; print(libraries()[0])')" \
-	AXLM_MLXC="$$($(PY) -c 'from axlm._bridge import libraries; print(libraries()[1])')" \
-	CGO_ENABLED=0 go test -count=1 ./...
+	@$(LIBRARIES) CGO_ENABLED=0 go test -count=1 ./...
+
+# The race detector needs cgo, the build of axlm does not. Left out: simulations, which run in one thread, and in ten
+# times their time under it.
+test-race-free: ## Go tests of what needs no MLX, under the race detector
+	@if command -v "$$(go env CC)" >/dev/null; then \
+		echo "== Go tests under the race detector"; \
+		CGO_ENABLED=1 go test -race -count=1 -skip '^TestSimulated' $(call packages,0); \
+	else \
+		echo "== no Go tests under the race detector: it needs a C compiler, and there is no '$$(go env CC)' on PATH"; \
+	fi
+
+# MLX's pointers are no Go memory: checkptr, which -race brings along, cannot judge them.
+test-race: $(STAMPS)/installed $(STAMPS)/test ## the engine and all else on MLX under the race detector (slow)
+	@command -v "$$(go env CC)" >/dev/null || \
+		{ echo "the race detector needs a C compiler, and there is no '$$(go env CC)' on PATH" >&2; exit 1; }
+	@$(LIBRARIES) CGO_ENABLED=1 go test -race -gcflags=all=-d=checkptr=0 -count=1 $(call packages,1)
 
 # From tests/, so that the installed wheel is what is tested.
 test-py: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## pytest, on the installed wheel
 	@echo "== Python tests"
-	@cd tests && $(PY) -m pytest $(PYTEST)
+	@cd tests && $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not real and not alone" $(PYTEST) $(ANY)
+	@echo "== Python tests that must be alone"
+	@cd tests && $(PY) -m pytest -m "alone and not real" $(PYTEST) $(ANY)
+
+test-copy: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## pytest where arrays are copied on their way to and from the core
+	@echo "== Python tests with copied arrays"
+	@cd tests && AXLM_ZERO_COPY=0 $(PY) -m pytest -n $(WORKERS) --dist loadfile \
+		-m "not real and not alone and not zero_copy" $(COPIED)
 
 test-real: $(STAMPS)/installed $(STAMPS)/test $(STAMPS)/demo ## the long checks on real models, downloaded when first needed (see README)
 	@cd tests && $(PY) -m pytest -m real $(PYTEST)

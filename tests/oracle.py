@@ -31,6 +31,9 @@ STEPS: dict[str, Callable[[int], int]] = {
 PROMPTS = ("chat", "text", "long")
 """The prompts of fixtures.check; the long one is many windows long."""
 
+PREFILLS = [(prompt, step) for prompt in PROMPTS for step in STEPS if prompt == "text" or not step.startswith("len")]
+"""Every prompt in steps of each size. Those round its length give one step, as "whole" does: one prompt has them."""
+
 NEAR_TIE = 0.05
 """Below this lead of the best logit over the next, bf16 and quantised runs may rightly choose differently."""
 
@@ -104,6 +107,19 @@ def generated(model: Model, prompt: Sequence[int], tokens: int, **options: Any) 
     """Generate with axlm, past end tokens; plainly unless ``ngram`` says otherwise."""
     options.setdefault("ngram", False)
     return [token for token, _ in axlm.generate_step(list(prompt), model, max_tokens=tokens, **options)]
+
+
+def check_prefill(folder: Path, prompt: str, step: str) -> list[int]:
+    """Demand mlx_lm's tokens after a prefill in steps of one of STEPS, and return them.
+
+    A wrong state that steps leave shows at once. One text is long, past the rows by which buffers grow.
+    """
+    ids = prompt_of(folder, prompt)
+    tokens = 256 if (prompt, step) == ("text", "7") else 96
+    found = generated(ours(folder)[0], ids, tokens, prefill_step_size=STEPS[step](len(ids)))
+    expected = reference(folder, ids, 256 if prompt == "text" else 96).ids[:tokens]
+    assert first_difference(found, expected) is None
+    return expected
 
 
 def first_difference(ids: Sequence[int], expected: Sequence[int]) -> int | None:

@@ -48,8 +48,8 @@ def test_a_batch_is_that_of_mlx_lm(tiny: Tiny) -> None:
     expected = mlx_lm.batch_generate(*theirs(folder), some, **options, **sizes)
     assert found.texts == expected.texts
     assert found.token_ids == expected.token_ids
-    assert [len(ids) for ids in found.token_ids or ()] == options["max_tokens"]
-    for one, other in zip(found.logprobs or (), expected.logprobs, strict=True):
+    assert [len(ids) for ids in found.token_ids] == options["max_tokens"]
+    for one, other in zip(found.logprobs, expected.logprobs, strict=True):
         assert one == pytest.approx(other, abs=1e-4)
     for name in ("prompt_tokens", "generation_tokens", "generation_steps"):
         assert getattr(found.stats, name) == getattr(expected.stats, name), name
@@ -117,6 +117,7 @@ def test_caches_are_those_of_mlx_lm(tiny: Tiny, family: str) -> None:
         results += [responses[uid][-1] for uid in uids]
     for prompt, one, other in zip(some, found, expected, strict=True):
         assert one.all_tokens == other.all_tokens and one.all_tokens[: len(prompt)] == prompt
+        assert any(hasattr(layer, "offset") for layer in one.prompt_cache)
         for mine, yours in zip(one.prompt_cache, other.prompt_cache, strict=True):
             assert type(mine).__name__ == type(yours).__name__
             if hasattr(mine, "offset"):
@@ -146,10 +147,10 @@ def test_new_caches_are_bounded(tiny: Tiny) -> None:
     """As in mlx_lm's solo runs: its batches cut a prompt off that is longer than the bound."""
     folder = tiny("qwen3-f32")
     some = prompts(40, 5)
-    found = batch_generate(
-        *ours(folder), some, max_tokens=20, max_kv_size=16, return_prompt_caches=True, return_token_ids=True
-    )
-    for prompt, ids, cache in zip(some, found.token_ids or (), found.caches or (), strict=True):
+    wanted = {"return_prompt_caches": True, "return_token_ids": True}
+    found = batch_generate(*ours(folder), some, max_tokens=20, max_kv_size=16, stop_tokens=[], **wanted)
+    for prompt, ids, cache in zip(some, found.token_ids, found.caches, strict=True):
+        assert len(ids) == 20
         alone = upstream.generate_step(mx.array(prompt), theirs(folder)[0], max_tokens=len(ids), max_kv_size=16)
         assert [token for token, _ in alone] == ids
         assert all(layer.max_size == 16 and layer.keys.shape[2] <= 16 for layer in cache)

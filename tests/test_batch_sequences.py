@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from axlm import batch_generate
 from axlm.generate import BatchGenerator, StopSequences
 from batches import drain, drain_one, module, prompts, tokens, upstream
-from oracle import generated, ours
+from oracle import generated, ours, theirs
 
 Tiny = Callable[[str], Path]
 
@@ -170,6 +169,20 @@ def test_stops_of_all_kinds(tiny: Tiny) -> None:
     assert tokens(drain_one(generator, prompt, stop_sequences=theirs_stops)) == alone[: at + 1]
 
 
+def test_an_empty_list_is_as_none(tiny: Tiny) -> None:
+    """As in mlx_lm: what is given for no prompt leaves the generator's own settings."""
+    folder = tiny("qwen3-f32")
+    (prompt,) = prompts(6)
+    alone = generated(ours(folder)[0], prompt, 8)
+    stop = alone.index(alone[5])
+    names = ("max_tokens", "caches", "all_tokens", "samplers", "logits_processors", "stop_sequences")
+    for package, (model, _) in ((module, ours(folder)), (upstream, theirs(folder))):
+        for name in names:
+            generator = package.BatchGenerator(model, max_tokens=8, stop_tokens=[[alone[5]]])
+            found = drain_one(generator, prompt, **{name: []})
+            assert tokens(found) == alone[: stop + 1] and found[-1].finish_reason == "stop", name
+
+
 def test_a_text_ends_before_its_end_token(tiny: Tiny) -> None:
     folder = tiny("qwen3-f32")
     model, tokenizer = ours(folder)
@@ -179,7 +192,7 @@ def test_a_text_ends_before_its_end_token(tiny: Tiny) -> None:
         model, tokenizer, [prompt], max_tokens=20, stop_tokens=[[alone[5]]], return_token_ids=True, return_logprobs=True
     )
     length = alone.index(alone[5])
-    assert found.token_ids == [alone[:length]] and len((found.logprobs or [])[0]) == length
+    assert found.token_ids == [alone[:length]] and len(found.logprobs[0]) == length
     assert found.texts == [tokenizer.decode(alone[:length])]
 
 
@@ -212,18 +225,14 @@ def test_stop_sequences_find_what_those_of_mlx_lm_find() -> None:
         ({"prompts": [[1]], "samplers": [3]}, TypeError, "sampler"),
         ({"prompts": [[1]], "logits_processors": [[3]]}, TypeError, "logits_processors"),
         ({"prompts": [[1]], "caches": [None, None]}, ValueError, "caches"),
-        ({"prompts": [[1]], "stop_sequences": []}, None, ""),
     ],
 )
-def test_prompts_are_added_all_or_none(
-    tiny: Tiny, options: dict[str, Any], error: type[Exception] | None, text: str
-) -> None:
+def test_prompts_are_added_all_or_none(tiny: Tiny, options: dict[str, Any], error: type[Exception], text: str) -> None:
     model, _ = ours(tiny("qwen3-f32"))
     generator = BatchGenerator(model, max_tokens=2)
-    if error is not None:
-        with pytest.raises(error, match=text):
-            generator.insert(**options)
-        assert generator.next() == ([], [])
+    with pytest.raises(error, match=text):
+        generator.insert(**options)
+    assert generator.next() == ([], [])
     assert generator.insert([[5]]) == [0]
     assert tokens(drain(generator)[0]) == generated(model, [5], 2)
 
@@ -246,16 +255,3 @@ def test_wrong_settings_are_named(tiny: Tiny, options: dict[str, Any], error: ty
 def test_no_model_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="model"):
         BatchGenerator(None)
-
-
-@pytest.mark.parametrize("name", ["batch_generate", "BatchGenerator", "BatchGenerator.insert", "StopSequences"])
-def test_signatures_are_those_of_mlx_lm(name: str) -> None:
-    def signature(package: Any) -> list[tuple[str, Any, Any]]:
-        value = package
-        for part in name.split("."):
-            value = getattr(value, part)
-        if inspect.isclass(value):
-            value = value.__init__
-        return [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values() if p.name != "ngram"]
-
-    assert signature(module) == signature(upstream)

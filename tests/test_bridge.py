@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def run_python(code: str, **env: str) -> str:
     return result.stdout.strip()
 
 
+@pytest.mark.alone
 def test_import_is_cheap() -> None:
     code = """
 import sys, time
@@ -143,10 +145,19 @@ def test_bad_ids_are_named(ids: object, kind: type[Exception], message: str) -> 
         pack_ids(ids)
 
 
+@pytest.mark.alone
 def test_a_million_ids_pack_fast() -> None:
-    start = time.perf_counter()
-    pack_ids(list(range(1_000_000)))
-    assert time.perf_counter() - start < 2
+    """In a few times what a plain copy of the list into a C array takes; a loop in Python takes twenty times that."""
+    ids = list(range(1_000_000))
+
+    def seconds(function: Callable[[], object]) -> float:
+        start = time.thread_time()
+        function()
+        return time.thread_time() - start
+
+    assert pack_ids(ids) == array("i", ids)
+    copy, packing = (min(seconds(f) for _ in range(5)) for f in (lambda: array("i", ids), lambda: pack_ids(ids)))
+    assert packing < 10 * copy
 
 
 SAMPLES = [
@@ -173,6 +184,7 @@ def test_the_core_reads_a_python_array(sample: mx.array) -> None:
     assert f"mlx.core.{found['dtype']}" == str(sample.dtype)
 
 
+@pytest.mark.zero_copy
 def test_arrays_cross_directly_here() -> None:
     assert Crossing(probe).direct
 
@@ -199,6 +211,7 @@ def test_arrays_cross_as_copies_where_the_layout_is_another(sample: mx.array) ->
     assert mx.array_equal(received, sample)
 
 
+@pytest.mark.zero_copy
 @pytest.mark.parametrize("name", ["qwen3-f32", "qwen3-bf16"])
 def test_logits_are_the_same_both_ways(tiny: Callable[[str], Path], name: str) -> None:
     model, _ = load_model(tiny(name))

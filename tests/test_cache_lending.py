@@ -278,7 +278,7 @@ def test_another_thread_looks_at_the_cache(tiny: Tiny, family: str) -> None:
 
         def look(layer: Any, seen: list[int], troubles: list[Exception], over: threading.Event) -> None:
             try:
-                while not over.is_set():
+                while not seen or not over.is_set():
                     seen.append(layer.offset)
                     assert layer.keys is None or layer.keys.shape[2] >= seen[-1]
             except Exception as error:

@@ -113,10 +113,10 @@ def test_wrong_drafts_past_a_window(tiny: Tiny, name: str, other: str) -> None:
     """Cases 1 and 9: layers that forget, in the model and in the draft model."""
     folder = tiny(name)
     model, draft = ours(folder)[0], ours(tiny(other))[0]
-    for prompt in (prompt_of(folder, "text"), prompt_of(folder, "long")[:90]):
-        found = drafted(model, draft, prompt, max_tokens=64, num_draft_tokens=4)
-        assert [token for token, _ in found] == reference(folder, prompt, 64).ids
-        assert sum(mark for _, mark in found) < 32
+    for prompt, count in ((prompt_of(folder, "text"), 64), (prompt_of(folder, "long")[:90], 24)):
+        found = drafted(model, draft, prompt, max_tokens=count, num_draft_tokens=4)
+        assert [token for token, _ in found] == reference(folder, prompt, count).ids
+        assert sum(mark for _, mark in found) < count // 2
 
 
 def test_statistics_tell_drafted_and_accepted(tiny: Tiny) -> None:
@@ -212,6 +212,7 @@ def test_models_that_cannot_draft_are_named(tiny: Tiny) -> None:
     assert len(generated(model, [1, 2, 3], 4)) == 4
 
 
+@pytest.mark.alone
 def test_drafting_that_does_not_pay_is_left_off(tiny: Tiny) -> None:
     """A draft model as large as the model itself, and mostly wrong, on a CPU: the core finds out."""
     folder = tiny("llama-f32")

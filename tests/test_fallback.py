@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +280,28 @@ def test_a_closed_generator_ends_mlx_lms(pair: tuple[Any, Any, Any]) -> None:
     assert len(ids(model, tokenizer)) == 40
 
 
-def test_the_wired_limit_is_mlx_lms(pair: tuple[Any, Any, Any]) -> None:
-    with wired_limit(pair[0]):
-        pass
+def test_the_wired_limit_is_mlx_lms(pair: tuple[Any, Any, Any], tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own models, with the streams; the core sets none for those that it runs."""
+    heard: list[Any] = []
+
+    @contextmanager
+    def limit(*arguments: Any) -> Iterator[None]:
+        heard.append(arguments)
+        try:
+            yield
+        finally:
+            heard.append("left")
+
+    monkeypatch.setattr(importlib.import_module("mlx_lm.generate"), "wired_limit", limit)
+    streams = [mx.default_stream(mx.default_device())]
+    with wired_limit(pair[0], streams):
+        assert heard == [(pair[0], streams)]
+    assert heard.pop() == "left"
+    with pytest.raises(ZeroDivisionError), wired_limit(pair[0]):
+        raise ZeroDivisionError
+    assert heard == [(pair[0], streams), (pair[0], None), "left"]
+    heard.clear()
+    model, _ = axlm.load(tiny("llama-nano-f32"))
+    with wired_limit(model, streams):
+        assert heard == []
+    model.close()

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 from fixtures import altered, check, tiny_models, tiny_tokenizers
+from fixtures.folders import make_once
 from fixtures.tiny_configs import CONFIGS
 
 FAST = ("qwen3-f32", "llama-f32", "qwen3-nano-f32", "llama-nano-f32")
@@ -52,7 +55,21 @@ def test_a_folder_is_made_once_and_again_when_what_it_is_made_from_changes(
     monkeypatch.setattr(tiny_models, "_fingerprint", lambda: "another")
     assert tiny_models.make("qwen3-nano-f32", tmp_path) == folder
     assert not (folder / "mark").exists()
-    assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
+    assert [entry.name for entry in tmp_path.iterdir() if entry.suffix != ".lock"] == [folder.name]
+
+
+def test_a_folder_wanted_twice_at_once_is_made_once(tmp_path: Path) -> None:
+    written: list[Path] = []
+
+    def write(folder: Path) -> None:
+        written.append(folder)
+        time.sleep(0.05)  # long enough for the others to find nothing there
+        (folder / "file").write_text("whole")
+
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(make_once, tmp_path / "wanted", "origin", write) for _ in range(4)]
+    assert [(job.result() / "file").read_text() for job in jobs] == ["whole"] * 4
+    assert len(written) == 1
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_parameters_are_those_of_mlx_lm(folder: Path) -> None:
     check_same_weights(ours(folder)[0], theirs(folder)[0])
 
 
+@pytest.mark.zero_copy
 def test_all_parameters_are_the_core_s(folder: Path) -> None:
     model, _ = axlm.load(folder)
     mx.clear_cache()
@@ -141,7 +142,7 @@ def test_all_parameters_are_the_core_s(folder: Path) -> None:
     grown = mx.get_active_memory() - before
     assert set(_bridge.parameters(model.handle, list(found))) == set(found)
     again = _bridge.parameters(model.handle, list(found))
-    assert all(place(array) == place(again[name]) for name, array in found.items())
+    assert found and all(place(array) == place(again[name]) for name, array in found.items())
     assert grown < 64 * len(found)  # the scalars that the arrays were before
     model.close()
 
@@ -197,7 +198,6 @@ def test_embeddings_and_layers_compute_what_mlx_lm_s_do(folder: Path) -> None:
 
     ids = mx.array([[1, 5, 900], [0, 3, 7]])
     rows = table(model)(ids)
-    assert rows.shape == (2, 3, model.args.hidden_size if hasattr(model.args, "hidden_size") else rows.shape[-1])
     assert mx.array_equal(rows, table(other)(ids)).item()
     assert mx.array_equal(table(model)([4, 2]), table(other)([4, 2])).item()
     assert mx.array_equal(table(model).as_linear(rows), table(other).as_linear(rows)).item()
@@ -318,7 +318,7 @@ def test_a_model_with_an_adapter(tiny: Tiny, tmp_path: Path, name: str, kind: st
             name.replace(".linear.", ".").replace(".embedding.", "."): array for name, array in weights(model).items()
         }
         arrays = _bridge.parameters(model.handle, list(places))
-        assert all(place(array) == place(arrays[name]) for name, array in places.items())
+        assert places and all(place(array) == place(arrays[name]) for name, array in places.items())
         model.set_dtype(mx.float32)
         other.set_dtype(mx.float32)
     prompt = prompt_of(folder, "chat")

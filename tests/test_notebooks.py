@@ -40,6 +40,7 @@ def test_three_notebooks_are_here() -> None:
 def test_a_notebook_is_committed_without_outputs(name: str) -> None:
     notebook = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))
     nbformat.validate(notebook)
+    assert notebook["cells"]
     for cell in notebook["cells"]:
         assert not cell.get("outputs") and cell.get("execution_count") is None, cell["id"]
 

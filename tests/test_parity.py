@@ -16,7 +16,18 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from fake_native import Tokenizer
-from oracle import PROMPTS, STEPS, check_near, first_difference, generated, ours, prompt_of, reference, theirs
+from oracle import (
+    PREFILLS,
+    PROMPTS,
+    check_near,
+    check_prefill,
+    first_difference,
+    generated,
+    ours,
+    prompt_of,
+    reference,
+    theirs,
+)
 
 Tiny = Callable[[str], Path]
 
@@ -35,15 +46,11 @@ FORMS = (
 # Tokens
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(("prompt", "step"), PREFILLS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_tokens_are_equal(tiny: Tiny, family: str, prompt: str, step: str) -> None:
     """Case 13: prefill steps of 1, 7, len-1, len and len+1 tokens give the same ids."""
-    folder = tiny(f"{family}-f32")
-    ids = prompt_of(folder, prompt)
-    found = generated(ours(folder)[0], ids, 256, prefill_step_size=STEPS[step](len(ids)))
-    assert first_difference(found, reference(folder, ids, 256).ids) is None
+    check_prefill(tiny(f"{family}-f32"), prompt, step)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -100,14 +107,15 @@ def test_logprobs_are_those_of_mlx_lm(tiny: Tiny, name: str) -> None:
     ids = prompt_of(folder, "text")
     expected = list(generate_step(mx.array(ids), theirs(folder)[0], max_tokens=32))
     kept = list(axlm.generate_step(ids, ours(folder)[0], max_tokens=32))  # all of them live at once
-    for (token, logprobs), (their_token, theirs_logprobs) in zip(kept, expected, strict=True):
-        if token != their_token:
-            break  # a near-tie, judged elsewhere: from here on the texts differ
+    at = first_difference([token for token, _ in kept], [token for token, _ in expected])
+    if at is not None:  # a near-tie, judged elsewhere: behind it the texts differ
+        assert "f32" not in name and at >= 8
+        del kept[at:], expected[at:]
+    for (token, logprobs), (_, theirs_logprobs) in zip(kept, expected, strict=True):
         assert logprobs.shape == theirs_logprobs.shape and logprobs.dtype == theirs_logprobs.dtype
         assert mx.allclose(logprobs, theirs_logprobs, rtol=0, atol=1e-4 if "f32" in name else 0.1)
         assert int(mx.argmax(logprobs).item()) == token
-    else:
-        assert len(kept) == 32
+    assert len(kept) == (32 if at is None else at)
 
 
 def test_logits_outlive_the_model(tiny: Tiny) -> None:
@@ -201,10 +209,11 @@ def test_stats_count(tiny: Tiny) -> None:
     assert (last.stats["prompt_tokens"], last.stats["generated_tokens"]) == (20, 10)
     assert last.stats["prefill_steps"] == 3
     json.dumps(last.stats)
-    assert model.stats()["generated_tokens"] >= 10
+    assert model.stats()["generated_tokens"] == 10
     model.close()
 
 
+@pytest.mark.alone
 def test_a_step_costs_as_much_after_2000_tokens_as_after_200(tiny: Tiny) -> None:
     """A graph that deepened with every step would show here; attention over 2,000 keys costs this model little."""
     model, _ = ours(tiny("qwen3-nano-f32"))
@@ -225,6 +234,7 @@ def test_a_step_costs_as_much_after_2000_tokens_as_after_200(tiny: Tiny) -> None
     assert late <= 2.5 * early
 
 
+@pytest.mark.alone
 def test_a_token_costs_little_besides_the_models_work(tiny: Tiny) -> None:
     """The caller's thread makes calls into the core and fetches log probabilities; mlx_lm's builds the step's graph."""
     from mlx_lm.generate import generate_step
@@ -237,7 +247,7 @@ def test_a_token_costs_little_besides_the_models_work(tiny: Tiny) -> None:
         "mlx_lm's": generate_step(mx.array([1, 2, 3]), theirs(folder)[0], max_tokens=-1),
     }
     costs: dict[str, list[float]] = {name: [] for name in streams}
-    for _ in range(40):  # other programs disturb some of them
+    for _ in range(25):  # other programs disturb some of them
         for name, stream in streams.items():
             started = time.thread_time()
             for _ in range(50):

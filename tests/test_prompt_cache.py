@@ -368,14 +368,14 @@ def test_case_12_a_prompt_of_three_windows_has_finite_logits(tiny: Tiny, keep: i
 
 @pytest.mark.parametrize("kept", [False, True], ids=["a cache each", "one cache"])
 def test_case_14_memory_stays_flat(folder: Path, kept: bool) -> None:
-    """Over a hundred short requests with prompt caches: finished, left early, or refused."""
+    """Over short requests with prompt caches: finished, left early, or refused. Of each kind four, after the first."""
     model, _ = ours(folder)
     ids = prompt_of(folder, "chat")[:12]
     cache = fresh(folder)
     if kept:
         generated(model, ids, 4, prompt_cache=cache)
     measured = []
-    for turn in range(120):
+    for turn in range(70):
         used = copy.deepcopy(cache) if kept else fresh(folder)
         steps = axlm.generate_step(ids, model, max_tokens=6, prompt_cache=used, ngram=EAGER if turn % 2 else False)
         for _ in range(turn % 7):
@@ -385,7 +385,7 @@ def test_case_14_memory_stays_flat(folder: Path, kept: bool) -> None:
         with pytest.raises(ValueError, match="prompt_cache"):
             generated(model, ids, 1, prompt_cache=used[:-1])
         del steps, used
-        if turn in (19, 119):
+        if turn in (13, 69):
             gc.collect()
             measured.append(mx.get_active_memory())
-    assert abs(measured[1] - measured[0]) < 1 << 16
+    assert abs(measured[1] - measured[0]) < 1 << 15

@@ -115,7 +115,7 @@ def test_closing_a_model_while_another_thread_generates(tiny: Tiny) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    started.wait(10)
+    assert started.wait(10)
     model.close()
     thread.join(10)
     assert not thread.is_alive() and "closed" in str(caught[0])
@@ -151,6 +151,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("what", "length", "step"),
     [("one long evaluation", 1500, 4096), ("many short ones", 6000, 32), ("decoding", 3, 2048)],
@@ -196,9 +197,9 @@ WAITING = """
 """
 
 
-def check_interrupt(program: str, tiny: Tiny, *lines: str) -> None:
+def check_interrupt(program: str, tiny: Tiny, length: int, *lines: str) -> None:
     """Demand that a program hears Ctrl-C within 200 ms, and what it prints then."""
-    process = child(program, str(tiny("qwen3-f32")), "3000")
+    process = child(program, str(tiny("qwen3-f32")), str(length))
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n"
@@ -214,8 +215,9 @@ def check_interrupt(program: str, tiny: Tiny, *lines: str) -> None:
         process.stdout.close()
 
 
+@pytest.mark.alone
 def test_ctrl_c_is_heard_while_another_request_is_evaluated(tiny: Tiny) -> None:
-    check_interrupt(WAITING, tiny)
+    check_interrupt(WAITING, tiny, 3000)
 
 
 CALLING = """
@@ -235,8 +237,9 @@ CALLING = """
 """
 
 
+@pytest.mark.alone
 def test_ctrl_c_is_heard_while_the_model_is_called(tiny: Tiny) -> None:
-    check_interrupt(CALLING, tiny, "3\n")
+    check_interrupt(CALLING, tiny, 1800, "3\n")
 
 
 # Forks
@@ -304,17 +307,6 @@ def test_a_process_ends_while_a_generator_is_open(tiny: Tiny) -> None:
     assert out == "int\n" and process.returncode == 0
 
 
-def test_a_model_is_not_copied_or_pickled(tiny: Callable[[str], Path]) -> None:
-    import copy
-    import pickle
-
-    model, _ = axlm.load(tiny("qwen3-nano-f32"))
-    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be copied or pickled"):
-            attempt(model)
-    model.close()
-
-
 def test_a_daemon_thread_that_generates_ends_quietly(tiny: Callable[[str], Path]) -> None:
     code = f"""
 import threading, time
@@ -327,4 +319,4 @@ threading.Thread(target=read, daemon=True).start()
 time.sleep(0.3)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in done.stderr, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")

@@ -324,6 +324,7 @@ def test_all_engines_generate_the_same_texts(real: list[TextEngine]) -> None:
     cost = real[0].model.stats()["ngram"]["cost"]
     report = json.loads(json.dumps(run.make_report(results, ["plain", "ngram", "mlx_lm"], cost)))
     assert report["differences"] == []
+    assert report["classes"].keys() == {"rename", "story"}
     for entry in report["classes"].values():
         assert entry["prompts"] == 1 and entry["tokens"] >= run.LEAST
         assert all(speed > 0 for speed in entry["speeds"].values()) and entry["ratio"] > 0

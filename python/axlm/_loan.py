@@ -147,6 +147,7 @@ class Loan:
         self.user: Any = None
         """The request that uses the state."""
         self._members = members
+        self._leaving = False  # somebody looked
         self._taking: list[int] = []  # the job that brings the state back, if somebody looked and was interrupted
         self._finalizer = weakref.finalize(self, _free, handle, self._taking, os.getpid())
         # At exit the system takes the memory back; the core may be busy then.
@@ -154,14 +155,13 @@ class Loan:
 
     @property
     def held(self) -> bool:
-        """Whether the core still has the state."""
-        return bool(self.handle)
+        """Whether the core has the state, and nobody is taking it back."""
+        return bool(self.handle) and not self._leaving
 
     def of(self, model: int, caches: Sequence[Any]) -> bool:
         """Whether it is these objects' state, for this model, and nobody is using it."""
         return (
             self.held
-            and not self._taking
             and self.user is None
             and self.model == model
             and len(caches) == len(self._members)
@@ -183,6 +183,7 @@ class Loan:
         with moving:
             if not self.handle:
                 return
+            self._leaving = True  # before the core hears of it: a request goes on only with what it is lent again
             layers: list[dict[str, Any]] | None = None
             try:
                 with Uninterrupted():
