@@ -19,6 +19,7 @@ import (
 type Cache struct {
 	model  *Model
 	offset atomic.Int64
+	known  atomic.Pointer[[]int32] // text, for who is not on the engine's thread
 
 	// What follows is touched by the engine's thread alone.
 	state  *kvcache.Cache // nil once it was taken
@@ -64,6 +65,24 @@ func (c *Cache) Offset() int { return int(c.offset.Load()) }
 func (c *Cache) set(state *kvcache.Cache) {
 	c.state = state
 	c.offset.Store(int64(state.Offset()))
+}
+
+// note makes text the last tokens whose state it is. What was noted before is
+// not written to: append only writes behind it.
+func (c *Cache) note(text []int32) {
+	c.text = text
+	c.known.Store(&text)
+}
+
+// lastKnown is the text as it was noted last, for any thread.
+func (c *Cache) lastKnown() []int32 {
+	if c == nil {
+		return nil
+	}
+	if text := c.known.Load(); text != nil {
+		return *text
+	}
+	return nil
 }
 
 // Take ends the cache and returns its states, evaluated; they are the caller's.
@@ -128,7 +147,8 @@ func (c *Cache) close() {
 	if c.state != nil {
 		c.state.Free()
 	}
-	c.state, c.text = nil, nil
+	c.state = nil
+	c.note(nil)
 }
 
 // follow takes note of tokens that are appended outside a request.
@@ -136,8 +156,10 @@ func (c *Cache) follow(ids []int32, batch int) error {
 	if c.holder != nil {
 		return errs.Value("the prompt cache is in use by a request")
 	}
-	if c.text = append(c.text, ids...); batch > 1 || len(ids) == 0 {
-		c.text = nil
+	if batch > 1 || len(ids) == 0 {
+		c.note(nil)
+	} else {
+		c.note(append(c.text, ids...))
 	}
 	return nil
 }
@@ -176,10 +198,8 @@ func (e *Engine) equip(r *Request) error {
 		})
 	}
 	r.base = r.cache.Offset() + r.total - len(r.prompt)
-	if r.spec != nil {
-		r.spec.Observe(before...)
-		r.spec.Observe(r.prompt...)
-		r.known = len(before)
+	if err := r.show(before); err != nil {
+		return err
 	}
 	if err := r.checkQuantised(); err != nil {
 		return err
@@ -286,9 +306,9 @@ func (e *Engine) surrender(r *Request, err error) {
 	c.set(r.cache)
 	c.mark = r.mark
 	if held := c.Offset() - r.base; held >= 0 && held <= len(r.text) && r.parked == 0 && r.total == len(r.prompt) {
-		c.text = append(c.text, r.text[:held]...)
+		c.note(append(c.text, r.text[:held]...))
 	} else {
-		c.text = nil
+		c.note(nil)
 	}
 }
 

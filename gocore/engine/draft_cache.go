@@ -80,7 +80,7 @@ func (d *drafter) surrender(err error) {
 		return
 	}
 	c.set(d.cache)
-	c.text = nil
+	c.note(nil)
 }
 
 // park settles a borrowed cache and gives it up. Until it is back, nothing is
@@ -92,7 +92,7 @@ func (d *drafter) park() error {
 		c.close()
 	} else {
 		c.set(d.cache)
-		c.text = nil
+		c.note(nil)
 	}
 	d.parked = c.Offset()
 	d.release()

@@ -118,6 +118,8 @@ type Request struct {
 	generated int
 	mark      int // the cache's offset at its checkpoint
 	spec      *ngram.Speculator
+	ngrams    *ngram.Config // of a speculator that was prepared, nil for others
+	shown     []int32       // the text before the prompt that it has seen
 	drafter   *drafter      // nil without a draft model
 	state     sampling.Key  // the random generator's, before the next draw
 	keys      trail         // its states before that
@@ -336,9 +338,7 @@ func (e *Engine) drop(r *Request, err error) {
 		e.planner.Remove(r.id)
 		r.stats.CacheBytes = 0
 		r.model.past.Add(r.stats)
-		if r.spec != nil {
-			r.spec.Finish()
-		}
+		r.forget()
 		e.surrender(r, err)
 		r.drafter.surrender(err)
 		r.release()

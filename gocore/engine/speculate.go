@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/ngram"
@@ -21,16 +23,61 @@ func (r *Request) speculate() error {
 	if r.model.recurrent {
 		config = config.ForRecurrent()
 	}
-	var err error
 	if list := r.options.Proposers; len(list) > 0 {
-		r.spec, err = ngram.NewWithProposers(config, r.model.shared, list...)
-	} else {
-		r.spec, err = ngram.New(config, r.model.shared)
+		var err error
+		if r.spec, err = ngram.NewWithProposers(config, r.model.shared, list...); err != nil {
+			return errs.Value("%v", err)
+		}
+		return nil
 	}
-	if err != nil {
+	r.ngrams = &config
+	return r.prepare(r.options.Cache.lastKnown())
+}
+
+// prepare indexes the text before the request and its prompt. That of a long
+// prompt takes time: it is done on the caller's goroutine, not on the engine's.
+func (r *Request) prepare(before []int32) error {
+	var err error
+	if r.spec, err = ngram.Prepare(context.Background(), *r.ngrams, r.model.shared, before, r.prompt); err != nil {
 		return errs.Value("%v", err)
 	}
+	r.shown = before
 	return nil
+}
+
+// show makes sure that the speculator has seen the text before the request,
+// which may have changed since it was prepared, and the prompt. It runs on the
+// engine's thread.
+func (r *Request) show(before []int32) error {
+	r.known = len(before)
+	switch {
+	case r.spec == nil:
+		return nil
+	case r.ngrams == nil:
+		r.spec.Observe(before...)
+		r.spec.Observe(r.prompt...)
+		return nil
+	case slices.Equal(r.shown, before):
+		return nil
+	}
+	return r.prepare(before)
+}
+
+// longText is from how many tokens on a text is stored on a goroutine of its
+// own.
+const longText = 1 << 14
+
+// forget hands the speculator's text to the model's store.
+func (r *Request) forget() {
+	if r.spec == nil {
+		return
+	}
+	r.spec.Settle()
+	if r.spec.Len() < longText {
+		r.spec.Finish()
+		return
+	}
+	go r.spec.Finish()
 }
 
 // speculateWithModel gives the request a draft model as its speculator's one
