@@ -72,7 +72,7 @@ func TestWithoutALibrary(t *testing.T) {
 	errs = append(errs, err)
 	_, err = DeviceInfo(Device{})
 	errs = append(errs, err)
-	_, err = SetCacheLimit(0)
+	_, err = SetWiredLimit(0)
 	errs = append(errs, err)
 	_, err = Compile(swiglu, false)
 	errs = append(errs, err)

@@ -13,9 +13,6 @@ func PeakMemory() int { return counter(func(s *symbols) *function { return &s.ml
 // CacheMemory returns the bytes of freed buffers that MLX keeps for reuse.
 func CacheMemory() int { return counter(func(s *symbols) *function { return &s.mlx_get_cache_memory }) }
 
-// MemoryLimit returns the bytes MLX tries not to exceed.
-func MemoryLimit() int { return counter(func(s *symbols) *function { return &s.mlx_get_memory_limit }) }
-
 func counter(f func(*symbols) *function) int {
 	lib, err := loaded()
 	if err != nil {
@@ -44,16 +41,6 @@ func ClearCache() error {
 		return err
 	}
 	return lib.check(&lib.c.mlx_clear_cache)
-}
-
-// SetMemoryLimit sets the bytes MLX tries not to exceed and returns the previous limit.
-func SetMemoryLimit(bytes int) (previous int, err error) {
-	return setLimit(func(s *symbols) *function { return &s.mlx_set_memory_limit }, bytes)
-}
-
-// SetCacheLimit sets the bytes of freed buffers MLX may keep and returns the previous limit.
-func SetCacheLimit(bytes int) (previous int, err error) {
-	return setLimit(func(s *symbols) *function { return &s.mlx_set_cache_limit }, bytes)
 }
 
 // SetWiredLimit sets the bytes that Metal keeps resident and returns the previous limit. Other backends ignore it.

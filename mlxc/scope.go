@@ -27,7 +27,6 @@ type Scope struct {
 	frame  frame
 	// Memory that C reads and writes during a call; the heap-allocated scope keeps it in place.
 	out     uintptr
-	out2    uintptr
 	vec     uintptr
 	scalar  [8]byte
 	source  unsafe.Pointer // of a copy in progress: what it points to must not lie on a stack, which may move

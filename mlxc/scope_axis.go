@@ -17,22 +17,6 @@ func (s *Scope) Sum(a Array, axis int, keepDims bool) Array {
 	return s.reduce(&s.lib.c.mlx_sum_axis, a, axis, keepDims)
 }
 
-// Prod returns the product along an axis, which stays with length 1 if keepDims is set.
-func (s *Scope) Prod(a Array, axis int, keepDims bool) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.reduce(&s.lib.c.mlx_prod_axis, a, axis, keepDims)
-}
-
-// Mean returns the mean along an axis, which stays with length 1 if keepDims is set.
-func (s *Scope) Mean(a Array, axis int, keepDims bool) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.reduce(&s.lib.c.mlx_mean_axis, a, axis, keepDims)
-}
-
 // Max returns the greatest element along an axis, which stays with length 1 if keepDims is set.
 func (s *Scope) Max(a Array, axis int, keepDims bool) Array {
 	if !s.begin() {
@@ -49,22 +33,6 @@ func (s *Scope) Min(a Array, axis int, keepDims bool) Array {
 	return s.reduce(&s.lib.c.mlx_min_axis, a, axis, keepDims)
 }
 
-// All returns whether all elements are nonzero along an axis, which stays with length 1 if keepDims is set.
-func (s *Scope) All(a Array, axis int, keepDims bool) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.reduce(&s.lib.c.mlx_all_axis, a, axis, keepDims)
-}
-
-// Any returns whether any element is nonzero along an axis, which stays with length 1 if keepDims is set.
-func (s *Scope) Any(a Array, axis int, keepDims bool) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.reduce(&s.lib.c.mlx_any_axis, a, axis, keepDims)
-}
-
 // LogSumExp returns the logarithm of the sum of exponentials along an axis, which stays with length 1 if keepDims is set.
 func (s *Scope) LogSumExp(a Array, axis int, keepDims bool) Array {
 	if !s.begin() {
@@ -79,14 +47,6 @@ func (s *Scope) ArgMax(a Array, axis int, keepDims bool) Array {
 		return Array{}
 	}
 	return s.reduce(&s.lib.c.mlx_argmax_axis, a, axis, keepDims)
-}
-
-// ArgMin returns the index (uint32) of the first smallest element along an axis, which stays with length 1 if keepDims is set.
-func (s *Scope) ArgMin(a Array, axis int, keepDims bool) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.reduce(&s.lib.c.mlx_argmin_axis, a, axis, keepDims)
 }
 
 // Softmax returns exponentials that sum to 1 along an axis; precise computes half-precision input in float32.
@@ -135,14 +95,6 @@ func (s *Scope) alongWith(f *function, a Array, n, axis int) Array {
 	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, uintptr(int32(n)), uintptr(int32(axis))
 	s.frame.a[4] = s.stream.ctx
 	return s.finish(f, a)
-}
-
-// Partition orders along an axis so that the element at kth is where sorting would put it, smaller ones before it.
-func (s *Scope) Partition(a Array, kth, axis int) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.alongWith(&s.lib.c.mlx_partition_axis, a, kth, axis)
 }
 
 // ArgPartition returns the indices (uint32) that Partition would order by.

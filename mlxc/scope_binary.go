@@ -96,14 +96,6 @@ func (s *Scope) Equal(a, b Array) Array {
 	return s.binary(&s.lib.c.mlx_equal, a, b)
 }
 
-// NotEqual returns whether a ≠ b.
-func (s *Scope) NotEqual(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_not_equal, a, b)
-}
-
 // Less returns whether a < b.
 func (s *Scope) Less(a, b Array) Array {
 	if !s.begin() {
@@ -142,46 +134,6 @@ func (s *Scope) LogicalAnd(a, b Array) Array {
 		return Array{}
 	}
 	return s.binary(&s.lib.c.mlx_logical_and, a, b)
-}
-
-// LogicalOr returns whether a or b is nonzero.
-func (s *Scope) LogicalOr(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_logical_or, a, b)
-}
-
-// BitwiseAnd returns the bits set in both a and b.
-func (s *Scope) BitwiseAnd(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_bitwise_and, a, b)
-}
-
-// BitwiseOr returns the bits set in a or b.
-func (s *Scope) BitwiseOr(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_bitwise_or, a, b)
-}
-
-// LeftShift returns a with its bits moved up by b.
-func (s *Scope) LeftShift(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_left_shift, a, b)
-}
-
-// RightShift returns a with its bits moved down by b.
-func (s *Scope) RightShift(a, b Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.binary(&s.lib.c.mlx_right_shift, a, b)
 }
 
 // Where returns a's elements where condition holds and b's elsewhere.

@@ -11,17 +11,6 @@ func (s *Scope) RMSNorm(x, w Array, eps float32) Array {
 	return s.binary(&s.lib.c.mlx_fast_rms_norm, x, w)
 }
 
-// LayerNorm normalizes the last axis of x to mean 0 and variance 1, times w, plus b; both may be none.
-func (s *Scope) LayerNorm(x, w, b Array, eps float32) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	f := &s.frame
-	f.a[1], f.a[2], f.a[3], f.a[4] = x.ctx, w.ctx, b.ctx, s.stream.ctx
-	f.f[0] = floatWord(eps)
-	return s.finish(&s.lib.c.mlx_fast_layer_norm, x, w, b)
-}
-
 // RoPE rotates the first dims elements of the last axis by positions that begin at offset. Frequencies come from
 // base, or from freqs when base is 0.
 func (s *Scope) RoPE(x Array, dims int, traditional bool, base, scale float32, offset int, freqs Array) Array {

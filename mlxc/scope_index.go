@@ -64,31 +64,6 @@ func (s *Scope) SliceUpdate(a, update Array, start, stop []int) Array {
 	return s.finish(&s.lib.c.mlx_slice_update, a, update)
 }
 
-// SliceDynamic returns a part of the given size that begins at start, an array of one index for each of the axes.
-func (s *Scope) SliceDynamic(a, start Array, axes, size []int) Array {
-	axesAt, axesN := s.intList(0, axes)
-	sizeAt, sizeN := s.intList(1, size)
-	if !s.begin() {
-		return Array{}
-	}
-	f := &s.frame
-	f.a[1], f.a[2], f.a[3], f.a[4] = a.ctx, start.ctx, axesAt, axesN
-	f.a[5], f.a[6], f.a[7] = sizeAt, sizeN, s.stream.ctx
-	return s.finish(&s.lib.c.mlx_slice_dynamic, a, start)
-}
-
-// SliceUpdateDynamic returns a with update written at start, an array of one index for each of the axes.
-func (s *Scope) SliceUpdateDynamic(a, update, start Array, axes []int) Array {
-	axesAt, axesN := s.intList(0, axes)
-	if !s.begin() {
-		return Array{}
-	}
-	f := &s.frame
-	f.a[1], f.a[2], f.a[3], f.a[4] = a.ctx, update.ctx, start.ctx, axesAt
-	f.a[5], f.a[6] = axesN, s.stream.ctx
-	return s.finish(&s.lib.c.mlx_slice_update_dynamic, a, update, start)
-}
-
 // indexed runs an operation with an array of indices along an axis. Its caller has begun it.
 func (s *Scope) indexed(f *function, a, indices Array, axis int) Array {
 	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, indices.ctx, uintptr(int32(axis))

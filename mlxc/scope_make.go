@@ -59,33 +59,6 @@ func (s *Scope) Full(dt DType, value float32, dims ...int) Array {
 	return s.finish(&s.lib.c.mlx_full, scalar)
 }
 
-// Tri returns n×m ones on and below the k-th diagonal and zeros above.
-func (s *Scope) Tri(n, m, k int, dt DType) Array {
-	element := s.element("tri", dt)
-	if !s.begin() {
-		return Array{}
-	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3] = uintptr(int32(n)), uintptr(int32(m)), uintptr(int32(k))
-	s.frame.a[4], s.frame.a[5] = element, s.stream.ctx
-	return s.finish(&s.lib.c.mlx_tri)
-}
-
-// Tril zeroes what lies above the k-th diagonal.
-func (s *Scope) Tril(a Array, k int) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.along(&s.lib.c.mlx_tril, a, k)
-}
-
-// Triu zeroes what lies below the k-th diagonal.
-func (s *Scope) Triu(a Array, k int) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.along(&s.lib.c.mlx_triu, a, k)
-}
-
 // Scalar returns a value without dimensions, rounded to the type.
 func (s *Scope) Scalar(v float32, dt DType) Array {
 	if s.err != nil {
@@ -152,9 +125,6 @@ func (s *Scope) dtype(a Array) DType {
 
 // FromInt32s copies integers into an array; without dims it has one axis.
 func (s *Scope) FromInt32s(data []int32, dims ...int) Array { return fromSlice(s, data, Int32, dims) }
-
-// FromInt64s copies integers into an array; without dims it has one axis.
-func (s *Scope) FromInt64s(data []int64, dims ...int) Array { return fromSlice(s, data, Int64, dims) }
 
 // FromUint32s copies integers into an array; without dims it has one axis.
 func (s *Scope) FromUint32s(data []uint32, dims ...int) Array {

@@ -60,14 +60,6 @@ func (s *Scope) Squeeze(a Array, axes ...int) Array {
 	return s.shaped(&s.lib.c.mlx_squeeze_axes, a, axes)
 }
 
-// Tile repeats the whole array along each axis.
-func (s *Scope) Tile(a Array, repeats ...int) Array {
-	if s.err != nil {
-		return Array{}
-	}
-	return s.shaped(&s.lib.c.mlx_tile, a, repeats)
-}
-
 // SwapAxes exchanges two axes.
 func (s *Scope) SwapAxes(a Array, axis1, axis2 int) Array {
 	if !s.begin() {

@@ -56,36 +56,12 @@ func (s *Scope) Sqrt(a Array) Array {
 	return s.unary(&s.lib.c.mlx_sqrt, a)
 }
 
-// Rsqrt returns 1/√a.
-func (s *Scope) Rsqrt(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_rsqrt, a)
-}
-
 // Square returns a².
 func (s *Scope) Square(a Array) Array {
 	if !s.begin() {
 		return Array{}
 	}
 	return s.unary(&s.lib.c.mlx_square, a)
-}
-
-// Reciprocal returns 1/a.
-func (s *Scope) Reciprocal(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_reciprocal, a)
-}
-
-// Sign returns the sign of a: -1, 0 or 1.
-func (s *Scope) Sign(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_sign, a)
 }
 
 // Tanh returns the hyperbolic tangent of a.
@@ -102,14 +78,6 @@ func (s *Scope) Sigmoid(a Array) Array {
 		return Array{}
 	}
 	return s.unary(&s.lib.c.mlx_sigmoid, a)
-}
-
-// Erf returns the error function of a.
-func (s *Scope) Erf(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_erf, a)
 }
 
 // Floor returns a rounded down.
@@ -136,14 +104,6 @@ func (s *Scope) Sin(a Array) Array {
 	return s.unary(&s.lib.c.mlx_sin, a)
 }
 
-// Cos returns the cosine of a.
-func (s *Scope) Cos(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_cos, a)
-}
-
 // IsNaN returns whether elements are not a number.
 func (s *Scope) IsNaN(a Array) Array {
 	if !s.begin() {
@@ -160,29 +120,12 @@ func (s *Scope) IsInf(a Array) Array {
 	return s.unary(&s.lib.c.mlx_isinf, a)
 }
 
-// LogicalNot returns whether elements are zero.
-func (s *Scope) LogicalNot(a Array) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	return s.unary(&s.lib.c.mlx_logical_not, a)
-}
-
 // Copy returns a node of its own with a's values.
 func (s *Scope) Copy(a Array) Array {
 	if !s.begin() {
 		return Array{}
 	}
 	return s.unary(&s.lib.c.mlx_copy, a)
-}
-
-// Round rounds to the given number of decimals.
-func (s *Scope) Round(a Array, decimals int) Array {
-	if !s.begin() {
-		return Array{}
-	}
-	s.frame.a[1], s.frame.a[2], s.frame.a[3] = a.ctx, uintptr(int32(decimals)), s.stream.ctx
-	return s.finish(&s.lib.c.mlx_round, a)
 }
 
 // typed runs an operation with an element type.
@@ -209,12 +152,4 @@ func (s *Scope) View(a Array, dt DType) Array {
 		return Array{}
 	}
 	return s.typed(&s.lib.c.mlx_view, a, dt)
-}
-
-// FromFP8 converts 8-bit floats (E4M3, held as uint8) to a floating-point type.
-func (s *Scope) FromFP8(a Array, dt DType) Array {
-	if s.err != nil {
-		return Array{}
-	}
-	return s.typed(&s.lib.c.mlx_from_fp8, a, dt)
 }

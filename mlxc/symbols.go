@@ -32,8 +32,7 @@ type symbols struct {
 	mlx_vector_array_size, mlx_vector_array_get, mlx_device_new_type, mlx_device_free, mlx_stream_new_device,
 	mlx_stream_free, mlx_eval, mlx_async_eval function `load:"required"`
 
-	mlx_vector_string_new_data, mlx_vector_string_free, mlx_vector_string_size,
-	mlx_vector_string_get function
+	mlx_vector_string_new_data, mlx_vector_string_free, mlx_vector_string_size, mlx_vector_string_get function
 
 	mlx_map_string_to_array_new, mlx_map_string_to_array_free, mlx_map_string_to_array_insert,
 	mlx_map_string_to_array_iterator_new, mlx_map_string_to_array_iterator_free,
@@ -41,49 +40,41 @@ type symbols struct {
 	mlx_map_string_to_string_insert, mlx_map_string_to_string_iterator_new, mlx_map_string_to_string_iterator_free,
 	mlx_map_string_to_string_iterator_next, mlx_load_safetensors, mlx_save_safetensors function
 
-	mlx_device_get_index, mlx_device_get_type, mlx_get_default_device,
-	mlx_set_default_device, mlx_device_is_available, mlx_device_count, mlx_metal_is_available,
-	mlx_cuda_is_available, mlx_device_info_new, mlx_device_info_free, mlx_device_info_get,
-	mlx_device_info_get_keys, mlx_device_info_get_string, mlx_device_info_get_size function
+	mlx_device_get_index, mlx_device_get_type, mlx_get_default_device, mlx_set_default_device,
+	mlx_device_is_available, mlx_metal_is_available, mlx_cuda_is_available, mlx_device_info_free,
+	mlx_device_info_get, mlx_device_info_get_keys, mlx_device_info_get_string, mlx_device_info_get_size function
 
-	mlx_get_default_stream, mlx_set_default_stream, mlx_stream_get_device,
-	mlx_synchronize function
+	mlx_get_default_stream, mlx_set_default_stream, mlx_stream_get_device, mlx_synchronize function
 
-	mlx_clear_cache, mlx_get_active_memory, mlx_get_cache_memory, mlx_get_peak_memory, mlx_get_memory_limit,
-	mlx_reset_peak_memory, mlx_set_cache_limit, mlx_set_memory_limit, mlx_set_wired_limit function
+	mlx_clear_cache, mlx_get_active_memory, mlx_get_cache_memory, mlx_get_peak_memory, mlx_reset_peak_memory,
+	mlx_set_wired_limit function
 
-	mlx_closure_new_func_payload, mlx_closure_free, mlx_closure_apply, mlx_compile,
-	mlx_enable_compile, mlx_disable_compile function
+	mlx_closure_new_func_payload, mlx_closure_free, mlx_closure_apply, mlx_compile, mlx_enable_compile,
+	mlx_disable_compile function
 
-	mlx_abs, mlx_ceil, mlx_copy, mlx_cos, mlx_erf, mlx_exp, mlx_floor, mlx_isinf, mlx_isnan, mlx_log, mlx_log1p,
-	mlx_logical_not, mlx_negative, mlx_reciprocal, mlx_round, mlx_rsqrt, mlx_sigmoid, mlx_sign, mlx_sin, mlx_sqrt,
-	mlx_square, mlx_tanh, mlx_astype, mlx_view, mlx_from_fp8 function
+	mlx_abs, mlx_ceil, mlx_copy, mlx_exp, mlx_floor, mlx_isinf, mlx_isnan, mlx_log, mlx_log1p, mlx_negative,
+	mlx_sigmoid, mlx_sin, mlx_sqrt, mlx_square, mlx_tanh, mlx_astype, mlx_view function
 
-	mlx_add, mlx_bitwise_and, mlx_bitwise_or, mlx_divide, mlx_equal, mlx_floor_divide, mlx_greater,
-	mlx_greater_equal, mlx_left_shift, mlx_less, mlx_less_equal, mlx_logaddexp, mlx_logical_and, mlx_logical_or,
-	mlx_maximum, mlx_minimum, mlx_multiply, mlx_not_equal, mlx_power, mlx_remainder, mlx_right_shift, mlx_subtract,
+	mlx_add, mlx_divide, mlx_equal, mlx_floor_divide, mlx_greater, mlx_greater_equal, mlx_less, mlx_less_equal,
+	mlx_logaddexp, mlx_logical_and, mlx_maximum, mlx_minimum, mlx_multiply, mlx_power, mlx_remainder, mlx_subtract,
 	mlx_clip, mlx_where function
 
-	mlx_all_axis, mlx_any_axis, mlx_argmax_axis, mlx_argmin_axis, mlx_logsumexp_axis, mlx_max_axis, mlx_mean_axis,
-	mlx_min_axis, mlx_prod_axis, mlx_sum_axis, mlx_softmax_axis, mlx_cumsum function
+	mlx_argmax_axis, mlx_logsumexp_axis, mlx_max_axis, mlx_min_axis, mlx_sum_axis, mlx_softmax_axis,
+	mlx_cumsum function
 
-	mlx_zeros, mlx_ones, mlx_full, mlx_tri, mlx_tril, mlx_triu, mlx_contiguous, mlx_reshape,
-	mlx_broadcast_to, mlx_flatten, mlx_unflatten, mlx_transpose, mlx_transpose_axes, mlx_swapaxes, mlx_moveaxis,
-	mlx_expand_dims_axes, mlx_squeeze, mlx_squeeze_axes, mlx_concatenate_axis, mlx_stack_axis, mlx_split,
-	mlx_split_sections, mlx_repeat_axis, mlx_tile, mlx_pad function
+	mlx_zeros, mlx_ones, mlx_full, mlx_contiguous, mlx_reshape, mlx_broadcast_to, mlx_flatten, mlx_unflatten,
+	mlx_transpose, mlx_transpose_axes, mlx_swapaxes, mlx_moveaxis, mlx_expand_dims_axes, mlx_squeeze,
+	mlx_squeeze_axes, mlx_concatenate_axis, mlx_stack_axis, mlx_split, mlx_split_sections, mlx_repeat_axis,
+	mlx_pad function
 
-	mlx_slice, mlx_slice_update, mlx_slice_dynamic, mlx_slice_update_dynamic, mlx_take_axis, mlx_take_along_axis,
-	mlx_put_along_axis, mlx_scatter_add_axis, mlx_sort_axis, mlx_argsort_axis, mlx_partition_axis,
-	mlx_argpartition_axis, mlx_topk_axis function
+	mlx_slice, mlx_slice_update, mlx_take_axis, mlx_take_along_axis, mlx_put_along_axis, mlx_scatter_add_axis,
+	mlx_sort_axis, mlx_argsort_axis, mlx_argpartition_axis, mlx_topk_axis function
 
 	mlx_matmul, mlx_gather_mm, mlx_quantize, mlx_dequantize, mlx_quantized_matmul, mlx_gather_qmm,
 	mlx_conv1d function
 
-	mlx_arange, mlx_addmm, mlx_random_normal, mlx_fast_rms_norm, mlx_fast_layer_norm, mlx_fast_rope,
-	mlx_fast_rope_dynamic, mlx_fast_scaled_dot_product_attention function `args:"floats"`
-
-	mlx_random_key, mlx_random_split, mlx_random_split_num, mlx_random_bits, mlx_random_uniform,
-	mlx_random_gumbel, mlx_random_categorical function
+	mlx_arange, mlx_addmm, mlx_fast_rms_norm, mlx_fast_rope, mlx_fast_rope_dynamic,
+	mlx_fast_scaled_dot_product_attention function `args:"floats"`
 
 	metal kernelSymbols `prefix:"mlx_fast_metal_kernel"`
 	cuda  kernelSymbols `prefix:"mlx_fast_cuda_kernel"`

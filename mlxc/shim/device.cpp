@@ -73,9 +73,6 @@ AXLM_API int mlx_set_default_device(mlx_device d) {
 AXLM_API int mlx_device_is_available(bool* result, mlx_device d) {
   return guarded([&] { *result = mx::is_available(device(d)); });
 }
-AXLM_API int mlx_device_count(int* count, mlx_device_type type) {
-  return guarded([&] { *count = mx::device_count(device_type(type)); });
-}
 AXLM_API int mlx_metal_is_available(bool* result) {
   return guarded([&] { *result = mx::metal::is_available(); });
 }
@@ -83,9 +80,6 @@ AXLM_API int mlx_cuda_is_available(bool* result) {
   return guarded([&] { *result = mx::cu::is_available(); });
 }
 
-AXLM_API mlx_device_info mlx_device_info_new(void) {
-  return {nullptr};
-}
 AXLM_API int mlx_device_info_free(mlx_device_info info) {
   return destroy<DeviceInfo>(info);
 }
@@ -140,17 +134,8 @@ AXLM_API int mlx_get_cache_memory(size_t* out) {
 AXLM_API int mlx_get_peak_memory(size_t* out) {
   return guarded([&] { *out = mx::get_peak_memory(); });
 }
-AXLM_API int mlx_get_memory_limit(size_t* out) {
-  return guarded([&] { *out = mx::get_memory_limit(); });
-}
 AXLM_API int mlx_reset_peak_memory(void) {
   return guarded([] { mx::reset_peak_memory(); });
-}
-AXLM_API int mlx_set_cache_limit(size_t* out, size_t limit) {
-  return guarded([&] { *out = mx::set_cache_limit(limit); });
-}
-AXLM_API int mlx_set_memory_limit(size_t* out, size_t limit) {
-  return guarded([&] { *out = mx::set_memory_limit(limit); });
 }
 AXLM_API int mlx_set_wired_limit(size_t* out, size_t limit) {
   return guarded([&] { *out = mx::set_wired_limit(limit); });

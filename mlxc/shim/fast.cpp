@@ -7,11 +7,6 @@ using namespace axlm;
 AXLM_API int mlx_fast_rms_norm(mlx_array* out, mlx_array x, mlx_array weight, float eps, mlx_stream s) {
   return guarded([&] { put(out, mx::fast::rms_norm(array(x), maybe(weight), eps, stream(s))); });
 }
-AXLM_API int
-mlx_fast_layer_norm(mlx_array* out, mlx_array x, mlx_array weight, mlx_array bias, float eps, mlx_stream s) {
-  return guarded(
-      [&] { put(out, mx::fast::layer_norm(array(x), maybe(weight), maybe(bias), eps, stream(s))); });
-}
 AXLM_API int mlx_fast_rope(
     mlx_array* out,
     mlx_array x,

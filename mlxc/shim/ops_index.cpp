@@ -41,31 +41,6 @@ AXLM_API int mlx_slice_update(
             stream(s)));
   });
 }
-AXLM_API int mlx_slice_dynamic(
-    mlx_array* out,
-    mlx_array a,
-    mlx_array start,
-    const int* axes,
-    size_t axes_n,
-    const int* size,
-    size_t size_n,
-    mlx_stream s) {
-  return guarded([&] {
-    put(out, mx::slice(array(a), array(start), ints(axes, axes_n), shape(size, size_n), stream(s)));
-  });
-}
-AXLM_API int mlx_slice_update_dynamic(
-    mlx_array* out,
-    mlx_array a,
-    mlx_array update,
-    mlx_array start,
-    const int* axes,
-    size_t axes_n,
-    mlx_stream s) {
-  return guarded([&] {
-    put(out, mx::slice_update(array(a), array(update), array(start), ints(axes, axes_n), stream(s)));
-  });
-}
 AXLM_API int mlx_take_axis(mlx_array* out, mlx_array a, mlx_array indices, int axis, mlx_stream s) {
   return guarded([&] { put(out, mx::take(array(a), array(indices), axis, stream(s))); });
 }
@@ -98,9 +73,6 @@ AXLM_API int mlx_sort_axis(mlx_array* out, mlx_array a, int axis, mlx_stream s) 
 }
 AXLM_API int mlx_argsort_axis(mlx_array* out, mlx_array a, int axis, mlx_stream s) {
   return guarded([&] { put(out, mx::argsort(array(a), axis, stream(s))); });
-}
-AXLM_API int mlx_partition_axis(mlx_array* out, mlx_array a, int kth, int axis, mlx_stream s) {
-  return guarded([&] { put(out, mx::partition(array(a), kth, axis, stream(s))); });
 }
 AXLM_API int mlx_argpartition_axis(mlx_array* out, mlx_array a, int kth, int axis, mlx_stream s) {
   return guarded([&] { put(out, mx::argpartition(array(a), kth, axis, stream(s))); });

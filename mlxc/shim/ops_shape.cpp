@@ -16,15 +16,6 @@ AXLM_API int mlx_ones(mlx_array* out, const int* dims, size_t n, mlx_dtype type,
 AXLM_API int mlx_full(mlx_array* out, const int* dims, size_t n, mlx_array value, mlx_dtype type, mlx_stream s) {
   return guarded([&] { put(out, mx::full(shape(dims, n), array(value), dtype(type), stream(s))); });
 }
-AXLM_API int mlx_tri(mlx_array* out, int n, int m, int k, mlx_dtype type, mlx_stream s) {
-  return guarded([&] { put(out, mx::tri(n, m, k, dtype(type), stream(s))); });
-}
-AXLM_API int mlx_tril(mlx_array* out, mlx_array a, int k, mlx_stream s) {
-  return guarded([&] { put(out, mx::tril(array(a), k, stream(s))); });
-}
-AXLM_API int mlx_triu(mlx_array* out, mlx_array a, int k, mlx_stream s) {
-  return guarded([&] { put(out, mx::triu(array(a), k, stream(s))); });
-}
 
 AXLM_API int mlx_contiguous(mlx_array* out, mlx_array a, bool allow_col_major, mlx_stream s) {
   return guarded([&] { put(out, mx::contiguous(array(a), allow_col_major, stream(s))); });
@@ -77,9 +68,6 @@ mlx_split_sections(mlx_vector_array* out, mlx_array a, const int* indices, size_
 }
 AXLM_API int mlx_repeat_axis(mlx_array* out, mlx_array a, int repeats, int axis, mlx_stream s) {
   return guarded([&] { put(out, mx::repeat(array(a), repeats, axis, stream(s))); });
-}
-AXLM_API int mlx_tile(mlx_array* out, mlx_array a, const int* repeats, size_t n, mlx_stream s) {
-  return guarded([&] { put(out, mx::tile(array(a), ints(repeats, n), stream(s))); });
 }
 AXLM_API int mlx_pad(
     mlx_array* out,
