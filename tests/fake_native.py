@@ -70,6 +70,7 @@ class FakeNative:
     on_next: Callable[[int], None] | None = None
     _handles: int = 0
     _pending_loads: dict[int, int] = field(default_factory=dict)
+    _jobs: dict[int, str] = field(default_factory=dict)
 
     def _handle(self) -> int:
         self._handles += 1
@@ -113,8 +114,27 @@ class FakeNative:
         if model not in self.models:
             raise core_error("ValueError", "the model is closed")
 
-    def model_free(self, model: int) -> None:
+    def _job(self, result: str = "") -> int:
+        """A job that is done."""
+        job = self._handle()
+        self._jobs[job] = result
+        return job
+
+    def job_wait(self, job: int, wait_ms: int) -> int:
+        if job not in self._jobs:
+            raise core_error("ValueError", "the job is closed")
+        return 1
+
+    def job_take(self, job: int, addresses: bytes) -> str:
+        return self._jobs.pop(job)
+
+    def job_drop(self, job: int) -> int:
+        self._jobs.pop(job, None)
+        return 0
+
+    def model_free(self, model: int) -> int:
         self.models.discard(model)
+        return self._job()
 
     def start(self, model: int, ids: bytes, options: str) -> int:
         self._check_model(model)
@@ -160,24 +180,18 @@ class FakeNative:
     def close(self, request: int) -> None:
         self.open.discard(request)
 
-    def stats(self, model: int) -> str:
+    def stats(self, model: int) -> int:
         self._check_model(model)
-        return json.dumps({"generated_tokens": sum(request.given for request in self.requests.values())})
+        return self._job(json.dumps({"generated_tokens": sum(request.given for request in self.requests.values())}))
 
-    def request_stats(self, request: int) -> str:
+    def request_stats(self, request: int) -> int:
         if request not in self.open:
             raise core_error("ValueError", "the request is closed")
-        return json.dumps({"generated_tokens": self.requests[request].given})
+        return self._job(json.dumps({"generated_tokens": self.requests[request].given}))
 
-    def forward_start(self, model: int, ids: bytes, batch: int, options: str) -> int:
+    def forward(self, model: int, ids: bytes, batch: int, options: str) -> int:
         self._check_model(model)
-        return len(ids) // 4 // batch
-
-    def forward_wait(self, run: int, wait_ms: int) -> int:
-        return 1
-
-    def forward_take(self, run: int, address: int) -> int:
-        return run
+        return self._job(str(len(ids) // 4 // batch))
 
     def memory(self) -> str:
         return json.dumps({"active": 1_000_000, "peak": PEAK, "cache": 0})
@@ -192,8 +206,8 @@ class FakeNative:
 class FakeCrossing:
     """Gives, in place of an array, what the core's function returned."""
 
-    def receive(self, fill: Callable[[int], int]) -> tuple[str, int]:
-        return "array", fill(0)
+    def receive(self, fill: Callable[[int], int | str]) -> tuple[str, int]:
+        return "array", int(fill(0))
 
 
 def fake_core(monkeypatch: pytest.MonkeyPatch) -> FakeNative:

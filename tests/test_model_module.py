@@ -318,7 +318,9 @@ def test_a_model_with_an_adapter(tiny: Tiny, tmp_path: Path, name: str, kind: st
             name.replace(".linear.", ".").replace(".embedding.", "."): array for name, array in weights(model).items()
         }
         arrays = _bridge.parameters(model.handle, list(places))
-        assert places and all(place(array) == place(arrays[name]) for name, array in places.items())
+        assert places and arrays.keys() >= places.keys()
+        if _bridge._loaded().arrays.direct:
+            assert all(place(array) == place(arrays[name]) for name, array in places.items())
         model.set_dtype(mx.float32)
         other.set_dtype(mx.float32)
     prompt = prompt_of(folder, "chat")
@@ -428,6 +430,7 @@ def test_a_copy_of_a_layer_can_be_changed(tiny: Tiny) -> None:
 # The end
 
 
+@pytest.mark.zero_copy
 def test_a_closed_model_gives_its_memory_back(tiny: Tiny) -> None:
     gc.collect()
     before = mx.get_active_memory()

@@ -254,8 +254,12 @@ func (r *Request) rest() (Token, Status, error) {
 	return t, status, err
 }
 
-// want runs on the engine's thread.
+// want runs on the engine's thread. What is wanted may have been delivered since
+// it was asked for: a request that was resumed in between went on by itself.
 func (r *Request) want() {
+	if !r.out.State().Wanted {
+		return
+	}
 	r.goal = 0
 	r.engine.planner.Want(r.id, true)
 }

@@ -165,3 +165,27 @@ func TestManyReadersAndCancels(t *testing.T) {
 		t.Errorf("%d requests are left, %v", s.Requests, err)
 	}
 }
+
+// A token that was asked for twice, by its reader and by the cache's return, is
+// made once; after the last one nothing is.
+func TestAWishThatWasFulfilledIsForgotten(t *testing.T) {
+	m := load(t, start(t, Config{}), nano(t, 22))
+	r, err := m.Generate(prompt(1, 5), Options{MaxTokens: 3, PrefillStepSize: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	readSome(t, r, 3)
+	if err := m.engine.do(func() error { r.want(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Stats(); err != nil { // a step has passed
+		t.Fatal(err)
+	}
+	if token, status, err := r.Next(time.Minute); status != Finished || err != nil {
+		t.Errorf("after the last token comes %d, %v, %v", token.ID, status, err)
+	}
+	if s, err := r.Stats(); err != nil || s.GeneratedTokens != 3 || r.out.State().Waiting != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
