@@ -31,11 +31,12 @@ var unused = map[string]string{
 	"Log1p":       "a reference for activations",
 	"Sin":         "a reference for rotations",
 	// What asks for the state of the library.
-	"AsError":       "MLX's own failures, told from others by those who embed the package",
-	"DefaultDevice": "what SetDefaultDevice changes",
-	"DefaultStream": "what SetDefaultStream changes",
-	"Loaded":        "whether Load has succeeded",
-	"Ptr":           "the address that ArrayAt and SetArrayAt take",
+	"AsError":          "MLX's own failures, told from others by those who embed the package",
+	"DefaultDevice":    "what SetDefaultDevice changes",
+	"DefaultStream":    "what SetDefaultStream changes",
+	"Loaded":           "whether Load has succeeded",
+	"SetDefaultDevice": "what chooses the device of a process that embeds the package",
+	"Ptr":              "the address that ArrayAt and SetArrayAt take",
 }
 
 // TestEveryBindingHasACaller: a function that nothing calls is a promise that nothing keeps. Names alone are compared,

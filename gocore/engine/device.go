@@ -15,7 +15,8 @@ type Device struct {
 }
 
 // openDevice picks the GPU where there is one and makes the engine's stream.
-// The calling thread owns the stream.
+// The calling thread owns the stream, and has it for its default on that device;
+// the process's default device is the user's.
 func openDevice() (Device, mlxc.Stream, error) {
 	kind, mlxDevice := "cpu", mlxc.Device{Type: mlxc.CPU}
 	switch {
@@ -23,9 +24,6 @@ func openDevice() (Device, mlxc.Stream, error) {
 		kind, mlxDevice = "metal", mlxc.Device{Type: mlxc.GPU}
 	case mlxc.CUDAAvailable():
 		kind, mlxDevice = "cuda", mlxc.Device{Type: mlxc.GPU}
-	}
-	if err := mlxc.SetDefaultDevice(mlxDevice); err != nil {
-		return Device{}, mlxc.Stream{}, fmt.Errorf("choosing the %s device: %w", kind, err)
 	}
 	stream, err := mlxc.NewStream(mlxDevice)
 	if err != nil {

@@ -126,6 +126,11 @@ class _ModuleModel(Model):
             if name in arrays and arrays[name].shape == dict.__getitem__(part, key).shape:
                 dict.__setitem__(part, key, arrays[name])
 
+    def _traced_call(self, inputs: mx.array | None, cache: Any, input_embeddings: mx.array | None) -> mx.array:
+        family: Any = super(Model, self)
+        given = {} if input_embeddings is None else {"input_embeddings": input_embeddings}
+        return family.__call__(inputs, cache, **given)
+
     def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
         super()._adapt(adapter_path)
         module = build(self.path, self._overrides, adapter_path)

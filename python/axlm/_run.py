@@ -11,6 +11,7 @@ from ._choice import choice, steps
 from ._crossing import pack_ids
 from ._progress import ProgressCallback
 from ._request import Draft, Request, integer, prompt_ids
+from ._tracing import refuse_traced
 from .model import Model
 from .ngram import ngram_options
 
@@ -38,7 +39,6 @@ def _embeddings(given: Any) -> mx.array | None:
 
     if not isinstance(given, mx.array) or given.ndim != 2 or not mx.issubdtype(given.dtype, mx.floating):
         raise ValueError("input_embeddings must be an array [N, D] of floating-point numbers")
-    mx.eval(given)
     return given
 
 
@@ -93,6 +93,7 @@ def start(
 ) -> Iterator[Run]:
     """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
     embeddings = _embeddings(input_embeddings)
+    refuse_traced(prompt_cache, embeddings)
     ids = pack_ids(prompt) if embeddings is not None else prompt_ids(prompt)
     kv: dict[str, Any] = {}
     if kv_bits is not None:

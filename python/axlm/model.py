@@ -13,6 +13,7 @@ from . import _bridge
 from ._crossing import pack_ids
 from ._loan import lend
 from ._stats import Stats
+from ._tracing import inputs_of, traced
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -105,7 +106,9 @@ class Model(_Base):
             mask: not supported: rows of unequal length need runs of their own.
 
         Returns:
-            Logits [B, L, V] in the model's dtype, evaluated, in memory shared with the core.
+            Logits [B, L, V] in the model's dtype, evaluated, in memory shared with the core. Where a transformation of
+            MLX (``mx.grad``, ``vmap``, ``compile``, …) traces an argument they are those of mlx_lm's class on the same
+            weights, not evaluated.
 
         Raises:
             TypeError: the ids are not integers, or the core has no form for a cache object.
@@ -116,17 +119,16 @@ class Model(_Base):
         for name, given in (("mask", mask), ("per_layer_inputs", per_layer_inputs)):
             if given is not None:
                 raise NotImplementedError(f"{name} is not supported: leave it at its default")
+        if traced(inputs_of(cache, inputs, input_embeddings)):
+            return self._traced_call(inputs, cache, input_embeddings)
         embeddings = 0
         tokens: Any = inputs
         shape = tuple(getattr(tokens, "shape", ()))
         if input_embeddings is not None:
-            import mlx.core as mx
-
             if getattr(input_embeddings, "ndim", 0) != 3:
                 raise ValueError("input_embeddings must have the shape [B, L, D]")
             if tokens is None or 0 in shape:
                 tokens, shape = [], (input_embeddings.shape[0], 0)
-            mx.eval(input_embeddings)
         elif len(shape) != 2 or 0 in shape:
             raise ValueError(
                 f"model(inputs) wants token ids of shape [B, L] with at least one token, not {list(shape)}"
@@ -136,6 +138,13 @@ class Model(_Base):
         if input_embeddings is not None:
             embeddings = _bridge.array_in(input_embeddings)
         return _bridge.forward(self.handle, ids, shape[0], loan.handle if loan else 0, embeddings)
+
+    def _traced_call(self, inputs: mx.array | None, cache: Any, input_embeddings: mx.array | None) -> mx.array:
+        """Do what a call does, as a function that MLX can transform."""
+        raise NotImplementedError(
+            "mx.grad, vjp, jvp, vmap and compile cannot see into this model, which has no layers in Python: the core "
+            "runs it; mlx_lm.load gives a module that they can transform, if mlx_lm has the family"
+        )
 
     def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
         """Take an adapter in place of the one that the model has; see :func:`axlm.utils.load_adapters`."""
