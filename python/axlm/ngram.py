@@ -35,7 +35,7 @@ class NgramConfig:
     min_confidence: float = 0.02
     """A draft ends where the product of its tokens' confidences falls below this."""
     cooldown: int = 0
-    """Plain steps after a partial acceptance."""
+    """Plain steps after a partial acceptance; with recurrent state 0 stands for 4."""
     max_bytes: int = 16 << 20
     """Bound of one request's tables and history, in bytes."""
     shared_bytes: int = 32 << 20
