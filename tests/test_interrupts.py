@@ -54,21 +54,29 @@ PREFILL = """
         next(generate_step(prompt, model, prefill_step_size=len(prompt)))
 """
 
-WHOLE = PREFILL + """
+WHOLE = (
+    PREFILL
+    + """
     started = time.monotonic()
     work()
     print(time.monotonic() - started)
 """
+)
 
-MAIN_THREAD = PREFILL + """
+MAIN_THREAD = (
+    PREFILL
+    + """
     print("ready", flush=True)
     try:
         work()
     except KeyboardInterrupt:
         print("heard")
 """
+)
 
-DAEMON = PREFILL + """
+DAEMON = (
+    PREFILL
+    + """
     threading.Thread(target=work, daemon=True).start()
     time.sleep(0.1)
     print("ready", flush=True)
@@ -77,6 +85,7 @@ DAEMON = PREFILL + """
     except KeyboardInterrupt:
         print("heard")
 """
+)
 
 LENGTH = "1500"
 
@@ -93,7 +102,9 @@ def test_the_process_ends_in_the_middle_of_a_prompt(tiny: Tiny, program: str) ->
     assert seconds < max(0.6 * whole, 1.5)
 
 
-LOOK = PREFILL + """
+LOOK = (
+    PREFILL
+    + """
     import axlm, mlx_lm
     bits = int(sys.argv[3])
     kv = {"kv_bits": bits, "kv_group_size": 32, "quantized_kv_start": 0} if bits else {}
@@ -118,6 +129,7 @@ LOOK = PREFILL + """
     run(generate_step, model, other, wanted)
     print(heard, offset > 0, found == wanted, len(found), cache[0].offset == other[0].offset, type(cache[0]).__name__)
 """
+)
 
 
 @pytest.mark.alone
@@ -153,7 +165,9 @@ def test_a_bounded_chat_outlives_ctrl_c(tiny: Tiny, repeat: int) -> None:
     assert (lines, status) == (["True True True", "5"], 0)
 
 
-IDLE = PREFILL + """
+IDLE = (
+    PREFILL
+    + """
     import gc
     idle, _ = utils.load_model(sys.argv[3])
     thread = threading.Thread(target=work)
@@ -166,6 +180,7 @@ IDLE = PREFILL + """
     thread.join()
     print(dropped, time.monotonic() - started)
 """
+)
 
 
 @pytest.mark.alone
