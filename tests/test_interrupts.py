@@ -111,7 +111,8 @@ LOOK = (
     first, rest = prompt[:21], prompt[21:]
     def run(generate, model, cache, found):
         list(generate(first, model, max_tokens=1, prompt_cache=cache))
-        found += [t for t, _ in generate(rest, model, max_tokens=4, prompt_cache=cache, prefill_step_size=len(rest), **kv)]
+        options = {"max_tokens": 4, "prompt_cache": cache, "prefill_step_size": len(rest), **kv}
+        found += [token for token, _ in generate(rest, model, **options)]
     cache, found = make_prompt_cache(model), []
     thread = threading.Thread(target=run, args=(generate_step, model, cache, found))
     thread.start()
