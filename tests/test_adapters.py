@@ -315,5 +315,5 @@ def test_the_command_takes_an_adapter(tiny: Tiny, tmp_path: Path, capsys: pytest
     model, tokenizer = axlm.load(folder, adapter_path=adapter)
     prompt = tokenizer.apply_chat_template([{"role": "user", "content": "hello"}], add_generation_prompt=True)
     assert text == axlm.generate(model, tokenizer, prompt, max_tokens=20) + "\n" != plain
-    assert cli.main([*words, "--adapter-path", str(tmp_path / "absent")]) == 1
+    assert cli.main([*words, "--adapter-path", str(tmp_path / "absent")]) == 2
     assert "absent" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_a_request_that_decoded_plainly_can_be_drawn(tiny: Tiny) -> None:
 
 def test_drawing_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("axlm._plot.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"axlm\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install \"matplotlib>=3\.8\""):
         Stats().plot()
 
 

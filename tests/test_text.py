@@ -47,6 +47,25 @@ def test_end_tokens_of_the_generation_config_end_a_text(copied: Path, tiny: Tiny
     assert "".join(response.text for response in responses) == tokenizer.decode(ids[: ids.index(extra)])
 
 
+def test_a_byte_level_vocabulary_behind_a_decoder_of_another_kind(copied: Path) -> None:
+    """Case 35: text with spaces, streamed and whole, and no letters that stand for bytes."""
+    written = json.loads((copied / "tokenizer.json").read_text())
+    pieces: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]
+    pieces += [{"type": "ByteFallback"}, {"type": "Fuse"}]
+    text = "the sea is blue,  café\n日本 🙂"
+    for decoder in ({"type": "Sequence", "decoders": pieces}, None):
+        (copied / "tokenizer.json").write_text(json.dumps({**written, "decoder": decoder}))
+        model, tokenizer = axlm.load(copied)
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        detokenizer = tokenizer.detokenizer
+        for token in ids:
+            detokenizer.add_token(token)
+        detokenizer.finalize()
+        assert detokenizer.text == text
+        model.close()
+
+
 def test_no_tokens_and_no_limit_and_no_prompt(tiny: Tiny) -> None:
     """Case 21: max_tokens=0 is an error where a text is asked for, and processes the prompt where steps are; −1 is
     unlimited; an empty prompt is an error."""

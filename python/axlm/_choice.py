@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ._random_state import kept_on_error, state
 from .sample_utils import Sampler, native_processors
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from ._request import Request
 
     Step = tuple[int, bool, mx.array | None]
+
+_NO_TOKEN = (  # the core's words
+    "sampling: no token can be drawn, since the log probabilities have no finite maximum: the model gave NaN or "
+    "infinite logits, or logit_bias or another processor bans every token or adds infinity to one"
+)
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,6 @@ def _with_random_state(request: Request, draws: int) -> Iterator[tuple[int, bool
     """Draw from ``mx.random.state``, and leave it at each token where mlx_lm would: one token ahead."""
     import mlx.core as mx
 
-    def state() -> int:
-        high, low = mx.random.state[0].tolist()
-        return high << 32 | low
-
     request.reseed(state())
     token = None
     for token, from_draft in request:
@@ -102,17 +104,12 @@ def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_toke
     def pick() -> tuple[int, mx.array]:
         next(request)
         logits = request.logprobs()[None]
-        for processor in chosen.processors if tokens.size else ():  # none is asked about embeddings alone
-            logits = processor(tokens, logits)
-        logprobs = logits - mx.logsumexp(logits, keepdims=True)
-        chosen_token = sampler(logprobs)
-        if (
-            not isinstance(chosen_token, mx.array)
-            or chosen_token.size != 1
-            or not mx.issubdtype(chosen_token.dtype, mx.integer)
-        ):
-            raise TypeError(f"sampler: it must return one token id as an array of integers, not {chosen_token!r}")
-        return int(chosen_token.item()), logprobs.squeeze(0)
+        with kept_on_error():
+            for processor in chosen.processors if tokens.size else ():  # none is asked about embeddings alone
+                logits = processor(tokens, logits)
+            logprobs = logits - mx.logsumexp(logits, keepdims=True)
+            chosen_token = sampler(logprobs)
+            return _checked(sampler, logprobs, chosen_token), logprobs.squeeze(0)
 
     token, values = pick()
     count = 0
@@ -123,3 +120,26 @@ def _by_reader(request: Request, chosen: Choice, prompt: Sequence[int], max_toke
         count += 1
         yield token, False, values
         token, values = ahead
+
+
+def _checked(sampler: Callable[[mx.array], mx.array], logprobs: mx.array, chosen: Any) -> int:
+    """Return the token that a sampler chose from log probabilities [1, V].
+
+    Raises:
+        TypeError: it chose something else than one token.
+        ValueError: the token is none of the vocabulary's, or was drawn by a sampler of ours from a row without a finite
+            maximum.
+    """
+    import mlx.core as mx
+
+    if not isinstance(chosen, mx.array) or chosen.size != 1 or not mx.issubdtype(chosen.dtype, mx.integer):
+        raise TypeError(f"sampler: it must return one token id as an array of integers, not {chosen!r}")
+    if isinstance(sampler, Sampler) and sampler.temp != 0:
+        finite = mx.isfinite(mx.max(logprobs))
+        mx.eval(finite, chosen)
+        if not finite.item():
+            raise ValueError(_NO_TOKEN)
+    token, vocab = int(chosen.item()), logprobs.shape[-1]
+    if not 0 <= token < vocab:
+        raise ValueError(f"sampler: it returned {token}, which is no token of the vocabulary (0 … {vocab - 1})")
+    return token

@@ -14,6 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._random_state import checked_seed, seeded
 from ._request import prompt_ids
 from .model import Model
 from .ngram import ngram_options
@@ -113,22 +114,25 @@ def load_part(name: str, group: Any, pipeline: bool, trust_remote_code: bool, **
     return sharded_load(name, *((group, None) if pipeline else (None, group)), **options)
 
 
-def steps(prompt: Any, model: Any, stream: Any, ngram: Any, **options: Any) -> Iterator[tuple[int, mx.array]]:
+def steps(
+    prompt: Any, model: Any, stream: Any, ngram: Any, seed: Any = None, **options: Any
+) -> Iterator[tuple[int, mx.array]]:
     """Do what :func:`axlm.generate_step` does, with mlx_lm."""
     from mlx_lm.generate import generate_step
 
     ngram_options(ngram)  # wrong settings are as wrong here
     ids = _ids(prompt, options.get("input_embeddings"))
-    yield from generate_step(ids, model, **_stream(stream), **options)
+    yield from seeded(generate_step(ids, model, **_stream(stream), **options), checked_seed(seed))
 
 
 def speculative_steps(
-    prompt: Any, model: Any, draft_model: Any, stream: Any, **options: Any
+    prompt: Any, model: Any, draft_model: Any, stream: Any, seed: Any = None, **options: Any
 ) -> Iterator[tuple[int, mx.array, bool]]:
     """Do what :func:`axlm.generate.speculative_generate_step` does, with mlx_lm."""
     from mlx_lm.generate import speculative_generate_step
 
-    yield from speculative_generate_step(_ids(prompt, None), model, draft_model, **_stream(stream), **options)
+    items = speculative_generate_step(_ids(prompt, None), model, draft_model, **_stream(stream), **options)
+    yield from seeded(items, checked_seed(seed))
 
 
 def responses(
@@ -138,6 +142,7 @@ def responses(
     prompt: Any,
     stream: Any,
     ngram: Any = True,
+    seed: Any = None,
     **options: Any,
 ) -> Iterator[GenerationResponse]:
     """Do what :func:`axlm.stream_generate` does, with mlx_lm; ``make`` is the class of the responses."""
@@ -146,7 +151,8 @@ def responses(
     ngram_options(ngram)
     if not isinstance(prompt, str):
         prompt = _ids(prompt, options.get("input_embeddings"))
-    for response in stream_generate(model, tokenizer, prompt, **_stream(stream), **options):
+    items = stream_generate(model, tokenizer, prompt, **_stream(stream), **options)
+    for response in seeded(items, checked_seed(seed)):
         yield make(**{field.name: getattr(response, field.name) for field in fields(response)})
 
 

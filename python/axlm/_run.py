@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._choice import choice, steps
 from ._crossing import pack_ids
 from ._progress import ProgressCallback
+from ._random_state import checked_seed, seeded
 from ._request import Draft, Request, integer, prompt_ids
 from ._tracing import refuse_traced
 from .model import Model
@@ -89,6 +90,7 @@ def start(
     prompt_progress_callback: ProgressCallback | None = None,
     input_embeddings: Any = None,
     ngram: Any = True,
+    seed: int | None = None,
     draft: Draft | None = None,
 ) -> Iterator[Run]:
     """Check the arguments of :func:`generate_step` and run a request for as long as the context lasts."""
@@ -109,6 +111,7 @@ def start(
             kv["max_kv_size"] = integer("max_kv_size", max_kv_size, 5)  # 4 rows are kept
     limit = integer("max_tokens", max_tokens, -1)
     chosen = choice(sampler, logits_processors)
+    seed = checked_seed(seed)
     with Request(
         model,
         ids,
@@ -124,4 +127,4 @@ def start(
         kv=kv,
         embeddings=embeddings,
     ) as request:
-        yield Run(request, steps(request, chosen, ids, limit, logprobs))
+        yield Run(request, seeded(steps(request, chosen, ids, limit, logprobs), seed))

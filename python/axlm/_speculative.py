@@ -65,6 +65,7 @@ def speculative_generate_step(
     kv_bits: int | None = None,
     kv_group_size: int = 64,
     quantized_kv_start: int = DEFAULT_QUANTIZED_KV_START,
+    seed: int | None = None,
 ) -> Generator[tuple[int, mx.array, bool], None, None]:
     """Generate token ids, many of which a second, smaller model proposes.
 
@@ -87,6 +88,7 @@ def speculative_generate_step(
         kv_bits: as for :func:`axlm.generate_step`; for both caches.
         kv_group_size: only with ``kv_bits``.
         quantized_kv_start: only with ``kv_bits``.
+        seed: as for :func:`axlm.generate_step`.
 
     Yields:
         (token id, log probabilities [V] in the model's dtype, whether the draft model proposed it).
@@ -105,6 +107,7 @@ def speculative_generate_step(
         "kv_bits": kv_bits,
         "kv_group_size": kv_group_size,
         "quantized_kv_start": quantized_kv_start,
+        "seed": seed,
     }
     if _fallback.serves(model, draft_model):
         options["num_draft_tokens"] = num_draft_tokens

@@ -134,6 +134,7 @@ def generate_step(
     prompt_progress_callback: ProgressCallback | None = None,
     input_embeddings: Any = None,
     ngram: NgramConfig | dict[str, Any] | bool = True,
+    seed: int | None = None,
 ) -> Generator[tuple[int, mx.array], None, None]:
     """Generate token ids, without a tokenizer and without end tokens.
 
@@ -160,15 +161,20 @@ def generate_step(
             runs in the core, any other callable in Python, without speculation. None takes the most probable token.
         logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
             way: those from :func:`axlm.sample_utils.make_logits_processors` run in the core.
+        seed: a whole number below 2**64: draw with a random state of the request's own, as after
+            ``mx.random.seed(seed)``. The caller's ``mx.random.state`` stays as it is, and other requests do not count.
+            None draws from ``mx.random.state``, of which each thread has its own; all start equal, so that threads
+            without a seed draw the same.
 
     Yields:
         (token id, log probabilities [V] in the model's dtype).
 
     Raises:
         NotImplementedError: ``kv_bits`` with layers that have a window.
-        TypeError: the ids are not integers, the model is not one of ours, or the core has no form for a cache object.
-        ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a closed model, a cache that
-            does not fit the model.
+        TypeError: the ids or the seed are not integers, the model is not one of ours, or the core has no form for a
+            cache object.
+        ValueError: an empty prompt, an id outside the vocabulary, ``max_tokens`` below -1, a seed out of range, a
+            closed model, a cache that does not fit the model, or logits from which no token can be drawn.
     """
     options = {
         "max_tokens": max_tokens,
@@ -182,6 +188,7 @@ def generate_step(
         "quantized_kv_start": quantized_kv_start,
         "prompt_progress_callback": prompt_progress_callback,
         "input_embeddings": input_embeddings,
+        "seed": seed,
     }
     if _fallback.serves(model):
         yield from _fallback.steps(prompt, model, stream, ngram, **options)

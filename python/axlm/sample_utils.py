@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ._delegate import delegate
+from ._random_state import kept_on_error
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -56,7 +57,8 @@ class Sampler:
 
     def __call__(self, logprobs: mx.array) -> mx.array:
         """Sample from log probabilities [B, V], drawing from ``mx.random.state``. Returns token ids [B]."""
-        return self._function(logprobs)
+        with kept_on_error():
+            return self._function(logprobs)
 
     @property
     def draws(self) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from . import _bridge, _fallback
+from . import _bridge, _fallback, _tokenizer
 from ._bridge import WAIT_MS
 from ._delegate import delegate
 from ._errors import file_error
@@ -133,9 +133,7 @@ def load(
     _bridge.prepare()  # before mlx_lm, which imports mlx.core
 
     def make_tokenizer(config: dict[str, Any]) -> TokenizerWrapper:
-        from mlx_lm.utils import load_tokenizer
-
-        return load_tokenizer(folder, tokenizer_config, eos_token_ids=config.get("eos_token_id"))
+        return _tokenizer.load(folder, tokenizer_config, config.get("eos_token_id"))
 
     model, config, tokenizer = _load(
         folder, lazy, model_config, trust_remote_code, fallback, make_tokenizer, adapter_path
