@@ -31,6 +31,23 @@ func SetArrayAt(address uintptr, src Array) error {
 	return lib.check(&lib.c.mlx_array_set, uintptr(unsafe.Pointer(&target)), src.ctx)
 }
 
+// ForgetArrayAt assigns a zero to the C++ mlx::core::array at an address, so that what it was need not stay in memory.
+func ForgetArrayAt(address uintptr) error {
+	lib, err := loaded()
+	if err != nil {
+		return err
+	}
+	var zero int32 // its address also stands for the shape of a scalar, which has no lengths to read
+	handle, err := lib.create(&lib.c.mlx_array_new_data,
+		uintptr(unsafe.Pointer(&zero)), uintptr(unsafe.Pointer(&zero)), 0, uintptr(Int32))
+	if err != nil {
+		return err
+	}
+	a := Array{handle}
+	defer a.Free()
+	return SetArrayAt(address, a)
+}
+
 // Clone returns a second handle of the same array, or none if there is none.
 func (a Array) Clone() Array {
 	lib := current.lib.Load()

@@ -211,6 +211,11 @@ func TestArraysOfOthers(t *testing.T) {
 	if err := SetArrayAt(theirs.Ptr(), Array{}); err == nil {
 		t.Error("assigned no array")
 	}
+	other := theirs.Clone()
+	defer other.Free()
+	if err := ForgetArrayAt(other.Ptr()); err != nil || other.NDim() != 0 || *(*int32)(other.DataPtr()) != 0 {
+		t.Errorf("forgetting an array left %v, %v", other.Shape(), err)
+	}
 	if *(*float32)(theirs.DataPtr()) != 2 || unsafe.Sizeof(theirs) != unsafe.Sizeof(uintptr(0)) {
 		t.Error("the data pointer does not point to the data")
 	}

@@ -85,7 +85,7 @@ func TestWithoutALibrary(t *testing.T) {
 	_, err = Stream{}.Device()
 	errs = append(errs, err, Eval(Array{1}), SetDefaultDevice(Device{}), SetDefaultStream(Stream{}), Stream{}.Synchronize(),
 		ClearCache(), ResetPeakMemory(), EnableCompile(true), SaveSafetensors("x", nil, nil),
-		SetArrayAt(1, Array{}))
+		SetArrayAt(1, Array{}), ForgetArrayAt(1))
 	for i, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), errNotLoaded().Error()) {
 			t.Errorf("%d: %v", i, err)

@@ -45,3 +45,9 @@ func ArrayProbe(address int) (string, error) {
 		return toJSON(map[string]any{"shape": a.Shape(), "dtype": a.DType().String(), "data": uint64(uintptr(a.DataPtr()))})
 	})
 }
+
+// ArrayForget assigns a zero to the C++ array at address: the array that the
+// face has copied from there need not stay in memory.
+func ArrayForget(address int) (int, error) {
+	return call(func() (int, error) { return 0, mlxc.ForgetArrayAt(uintptr(address)) })
+}

@@ -186,7 +186,7 @@ def test_the_core_reads_a_python_array(sample: mx.array) -> None:
 
 @pytest.mark.zero_copy
 def test_arrays_cross_directly_here() -> None:
-    assert Crossing(probe).direct
+    assert Crossing(probe, lambda place: None).direct
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.dtype}{sample.shape}")
@@ -200,11 +200,18 @@ def test_arrays_cross_as_copies_where_the_layout_is_another(sample: mx.array) ->
     def fill(place: int) -> None:
         nonlocal slot
         slot = place
-        ctypes.memmove(place, address(sample), 16)  # a C++ array is one shared_ptr; nothing ever destroys this one
+        ctypes.memmove(place, address(sample), 16)  # a C++ array is one shared_ptr; this one is not counted
+
+    def forget(place: int) -> None:
+        assert place == slot
+        ctypes.memset(place, 0, 16)
+        forgotten.append(place)
 
     slot = 0
-    crossing = Crossing(other_layout)
+    forgotten: list[int] = []
+    crossing = Crossing(other_layout, forget)
     received = crossing.receive(fill)
+    assert forgotten == [slot]
     assert not crossing.direct
     assert received.dtype == sample.dtype
     assert received.shape == sample.shape

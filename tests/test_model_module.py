@@ -430,7 +430,6 @@ def test_a_copy_of_a_layer_can_be_changed(tiny: Tiny) -> None:
 # The end
 
 
-@pytest.mark.zero_copy
 def test_a_closed_model_gives_its_memory_back(tiny: Tiny) -> None:
     gc.collect()
     before = mx.get_active_memory()

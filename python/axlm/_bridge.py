@@ -92,7 +92,7 @@ def _load() -> _Core:
         text = call(axlmgo.init, str(libmlx), str(libmlxc))
         atexit.register(_shutdown)
         copies = os.environ.get(ZERO_COPY) == "0"
-        arrays = Crossing(axlmgo.array_probe, direct=False if copies else None)
+        arrays = Crossing(axlmgo.array_probe, axlmgo.array_forget, direct=False if copies else None)
         _core = _Core(axlmgo, go.Slice_byte.from_bytes, json.loads(text), arrays)
         if advice := _blas.info()["advice"]:
             _logger.warning("axlm: MLX uses the reference BLAS, which is slow on dense weights; %s", advice)

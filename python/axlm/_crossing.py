@@ -73,11 +73,13 @@ class Crossing:
     Args:
         probe: the core's ``array_probe``: the address of a C++ array → JSON of its ``shape``, its ``dtype`` and the
             address of its ``data``.
+        forget: the core's ``array_forget``, which assigns a zero to the C++ array at an address.
         direct: False where arrays are to cross as copies in any case.
     """
 
-    def __init__(self, probe: Callable[[int], str], direct: bool | None = None) -> None:
+    def __init__(self, probe: Callable[[int], str], forget: Callable[[int], Any], direct: bool | None = None) -> None:
         self._probe = probe
+        self._forget = forget
         self._direct = direct
         # Zeros are a C++ array that holds nothing (an empty shared_ptr), to be assigned to like any other.
         self._slot = (ctypes.c_uint64 * (_ARRAY_BYTES // 8))()
@@ -161,11 +163,14 @@ class Crossing:
 
         with self._slot_lock:
             place = ctypes.addressof(self._slot)
-            fill(place)  # releases what the slot held before
-            described = json.loads(self._probe(place))
-            dtype = getattr(mx, described["dtype"])
-            size = math.prod(described["shape"]) * dtype.size
-            raw = ctypes.string_at(described["data"], size) if size else b""
+            fill(place)
+            try:
+                described = json.loads(self._probe(place))
+                dtype = getattr(mx, described["dtype"])
+                size = math.prod(described["shape"]) * dtype.size
+                raw = ctypes.string_at(described["data"], size) if size else b""
+            finally:
+                self._forget(place)
         return mx.array(memoryview(raw), dtype=mx.uint8).view(dtype).reshape(described["shape"])
 
     def _layout_holds(self) -> bool:
