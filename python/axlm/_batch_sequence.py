@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ._choice import choice
+from ._choice import choice, tell
 from ._run import start
+from .ngram import ngram_options
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -121,6 +122,7 @@ class BatchSequence:
         history = [*self._before, *self._ids[: self._request_from]]
         self._processors = [_after(history, processor) if history else processor for processor in processors]
         self._choice = choice(sampler, self._processors)
+        tell(self._choice, ngram_options(settings.ngram) is not False)
         self._stops = stops
         self._matcher = stops.matcher()
         self._started = False

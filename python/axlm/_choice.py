@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ._random_state import kept_on_error, state
+from ._recognise import recognised
 from .sample_utils import Sampler, native_processors
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from ._request import Request
 
     Step = tuple[int, bool, mx.array | None]
+
+_logger = logging.getLogger("axlm")
 
 _NO_TOKEN = (  # the core's words
     "sampling: no token can be drawn, since the log probabilities have no finite maximum: the model gave NaN or "
@@ -48,6 +53,7 @@ def choice(sampler: Any, logits_processors: Sequence[Any] | None) -> Choice:
     for name, function in (("sampler", sampler), *(("logits_processors", p) for p in processors)):
         if function is not None and not callable(function):
             raise TypeError(f"{name}: {function!r} cannot be called")
+    sampler, processors = recognised(sampler), tuple(map(recognised, processors))
     native = native_processors(processors)
     if native is None or not (sampler is None or isinstance(sampler, Sampler)):
         return Choice({"reader_chooses": True}, sampler=sampler or Sampler(), processors=processors)
@@ -55,6 +61,20 @@ def choice(sampler: Any, logits_processors: Sequence[Any] | None) -> Choice:
     if sampler is not None:
         options["sampler"] = sampler.options()
     return Choice(options, draws=sampler.draws if sampler is not None else 0)
+
+
+def tell(chosen: Choice, speculating: bool) -> None:
+    """Say, once a process, that a request which was to speculate will not."""
+    if chosen.by_reader and speculating:
+        _say_that_python_chooses()
+
+
+@functools.cache
+def _say_that_python_chooses() -> None:
+    _logger.warning(
+        "axlm: a sampler or logits processor chooses the tokens in Python, one by one, so that nothing is drafted; "
+        "what axlm.sample_utils or mlx_lm.sample_utils makes runs in the core (said once)"
+    )
 
 
 def steps(request: Request, chosen: Choice, prompt: Sequence[int], max_tokens: int, logprobs: bool) -> Iterator[Step]:

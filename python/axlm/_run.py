@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._choice import choice, steps
+from ._choice import choice, steps, tell
 from ._crossing import pack_ids
 from ._progress import ProgressCallback
 from ._random_state import checked_seed, seeded
@@ -112,6 +112,8 @@ def start(
     limit = integer("max_tokens", max_tokens, -1)
     chosen = choice(sampler, logits_processors)
     seed = checked_seed(seed)
+    options = ngram_options(ngram)
+    tell(chosen, draft is not None or options is not False)
     with Request(
         model,
         ids,
@@ -119,7 +121,7 @@ def start(
         prefill_step_size=integer("prefill_step_size", prefill_step_size, 1),
         end_tokens=() if chosen.by_reader else end_tokens,
         logprobs=logprobs,
-        ngram=ngram_options(ngram),
+        ngram=options,
         choice=chosen.options,
         draft=draft,
         callback=prompt_progress_callback,

@@ -158,9 +158,10 @@ def generate_step(
             that the model then verifies, many in one pass. The tokens are those of plain
             decoding: exactly in float32, up to near ties in other dtypes.
         sampler: what chooses a token from log probabilities [1, V]: one from :func:`axlm.sample_utils.make_sampler`
-            runs in the core, any other callable in Python, without speculation. None takes the most probable token.
+            or mlx_lm's runs in the core, any other callable in Python, without speculation. None takes the most
+            probable token.
         logits_processors: callables of (tokens [L], logits [1, V]) that change the logits before the choice, the same
-            way: those from :func:`axlm.sample_utils.make_logits_processors` run in the core.
+            way: those from :func:`axlm.sample_utils.make_logits_processors` or mlx_lm's run in the core.
         seed: a whole number below 2**64: draw with a random state of the request's own, as after
             ``mx.random.seed(seed)``. The caller's ``mx.random.state`` stays as it is, and other requests do not count.
             None draws from ``mx.random.state``, of which each thread has its own; all start equal, so that threads

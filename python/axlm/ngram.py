@@ -39,7 +39,11 @@ class NgramConfig:
     max_bytes: int = 16 << 20
     """Bound of one request's tables and history, in bytes."""
     shared_bytes: int = 32 << 20
-    """0 keeps a request from drafting from texts of other requests of the model."""
+    """Bound of what is kept of prompts and texts of the model's finished requests to draft from, in bytes; 0: nothing.
+
+    It changes no text, but how fast one comes can show that another request had the same words. Say 0 where requests are
+    of users who must not learn of each other.
+    """
 
 
 def ngram_options(ngram: Any) -> dict[str, Any] | bool:

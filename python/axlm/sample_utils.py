@@ -1,8 +1,9 @@
 """Samplers and logits processors with the names of ``mlx_lm.sample_utils``.
 
 What :func:`make_sampler` and :func:`make_logits_processors` return runs inside the Go core, speculation included, and
-draws what ``mlx_lm`` would draw from the same ``mx.random`` state. Called on arrays, it is mlx_lm's own function. Any
-other callable works as well; the core then hands out its logits token by token, which is slower.
+draws what ``mlx_lm`` would draw from the same ``mx.random`` state. Called on arrays, it is mlx_lm's own function. What
+mlx_lm's functions of these names return is recognised, and runs there as well. Any other callable works too; the core
+then hands out its logits token by token, without speculation, which is slower and said once.
 """
 
 from __future__ import annotations
