@@ -41,8 +41,8 @@ class NgramConfig:
     shared_bytes: int = 32 << 20
     """Bound of what is kept of prompts and texts of the model's finished requests to draft from, in bytes; 0: nothing.
 
-    It changes no text, but how fast one comes can show that another request had the same words. Say 0 where requests are
-    of users who must not learn of each other.
+    It changes no text, but how fast one comes can show that another request had the same words. Say 0 where requests
+    are of users who must not learn of each other.
     """
 
 
