@@ -16,7 +16,6 @@ var unused = map[string]string{
 	// What a batched cache and kept prompts are made of.
 	"Maximum":         "bounds of rows' positions",
 	"Remainder":       "a bounded row's slot: its position modulo the size",
-	"RoPEDynamic":     "rows with positions of their own",
 	"SaveSafetensors": "kept prompts on disk",
 	"SliceStrided":    "every nth position of a row",
 	"View":            "bit patterns of kept elements, as tests compare them",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"axlm/gocore/models"
 	"axlm/gocore/sampling"
 	"axlm/mlxc"
 )
@@ -39,7 +40,7 @@ func (c *chain) step(draw []sampling.Draw) error {
 	var token mlxc.Array
 	err := r.engine.build(func(s *mlxc.Scope) {
 		in, padding := c.input(s)
-		logits := c.model.model.Forward(s, in, c.cache, 1+padding)
+		logits := c.model.model.Forward(s, models.One(in, c.cache, 1+padding))
 		logits = fitColumns(s, firstRow(s, logits), r.model.vocab)
 		logits = r.options.Processors.Apply(s, logits, history)
 		logprobs := s.Subtract(logits, s.LogSumExp(logits, -1, true))

@@ -6,6 +6,7 @@ import (
 
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
+	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/mlxc"
 )
@@ -163,7 +164,7 @@ func (d *drafter) extend(ids []int32) error {
 		}
 		n := d.request.engine.stride(min(len(ids), d.request.options.PrefillStepSize))
 		err := d.request.engine.build(func(s *mlxc.Scope) {
-			d.model.model.Forward(s, s.FromInt32s(ids[:n], 1, n), d.cache, 0)
+			d.model.model.Forward(s, models.One(s.FromInt32s(ids[:n], 1, n), d.cache, 0))
 		})
 		if err == nil {
 			err = d.request.engine.evaluate(d.cache, n, d.request.wanted)

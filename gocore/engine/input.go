@@ -5,6 +5,7 @@ import (
 
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
+	"axlm/gocore/models"
 	"axlm/mlxc"
 )
 
@@ -39,9 +40,9 @@ func (m *Model) forward(s *mlxc.Scope, ids []int32, embeddings mlxc.Array, cache
 
 func (m *Model) run(s *mlxc.Scope, tokens, embeddings mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
 	if embeddings.Valid() {
-		return m.model.ForwardEmbedded(s, tokens, embeddings, cache, rows)
+		return m.model.Forward(s, models.OneEmbedded(tokens, embeddings, cache, rows))
 	}
-	return m.model.Forward(s, tokens, cache, rows)
+	return m.model.Forward(s, models.One(tokens, cache, rows))
 }
 
 // hidden is the size of an embedding.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"axlm/gocore/errs"
+	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
 	"axlm/mlxc"
@@ -63,7 +64,7 @@ func (e *Engine) launch(r *Request, in input) (*pass, error) {
 			if !r.options.Sampler.Greedy() {
 				history.Next = sampling.Feedable(s, in.next, r.model.vocab)
 			}
-			logits = r.model.model.Forward(s, s.Reshape(history.Next, 1, 1), r.cache, p.rows)
+			logits = r.model.model.Forward(s, models.One(s.Reshape(history.Next, 1, 1), r.cache, p.rows))
 		} else {
 			logits = r.model.forward(s, in.ids, in.rows.of(s, r.options.Embeddings), r.cache, p.rows)
 		}

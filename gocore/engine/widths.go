@@ -86,7 +86,7 @@ func (e *Engine) warmUp(model models.Model, step func(func() error) error, recor
 			err := step(func() error {
 				cache.Checkpoint()
 				seconds, err := e.timed(func(s *mlxc.Scope) mlxc.Array {
-					logits := model.Forward(s, s.FromInt32s(ids[:width], 1, width), cache, width)
+					logits := model.Forward(s, models.One(s.FromInt32s(ids[:width], 1, width), cache, width))
 					return s.ArgMax(s.Subtract(logits, s.LogSumExp(logits, -1, true)), -1, false)
 				})
 				if err != nil {

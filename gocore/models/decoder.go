@@ -46,24 +46,21 @@ func (m *decoder) NewCache(o CacheOptions) *kvcache.Cache {
 	return c
 }
 
-func (m *decoder) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
-}
-
-func (m *decoder) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+func (m *decoder) Forward(s *mlxc.Scope, in Input) mlxc.Array {
+	h := in.embed(s, m.embed)
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	masks := maskSet{rows: h.Dim(1), dt: h.DType()}
+	p := newPass(in, h.DType())
 	for i := range m.blocks {
-		b, state := &m.blocks[i], cache.Layers[i].(kvcache.Attention)
-		h = s.Add(h, b.attention.Forward(s, b.inputNorm.Forward(s, h), masks.of(s, state), state))
+		b := &m.blocks[i]
+		h = s.Add(h, b.attention.Forward(s, b.inputNorm.Forward(s, h), p.Packed, p.attention(s, i)))
 		h = s.Add(h, b.mlp.Forward(s, b.postNorm.Forward(s, h)))
 		if s.Err() != nil {
 			return mlxc.Array{}
 		}
 	}
-	return headLogits(s, h, rows, m.norm, m.embed, m.head)
+	return in.logits(s, h, m.norm, m.embed, m.head)
 }
 
 // newHead is the output head; nil when the embedding serves, and then a head
@@ -74,19 +71,6 @@ func newHead(whole nn.Layer, hidden, vocab int, tied bool) *nn.Linear {
 	}
 	whole.Ignore(weights.LMHead)
 	return nil
-}
-
-// headLogits are the output head's for the last rows positions of h [B, L, dim]; the
-// embedding is the head where head is nil. With rows 0 they are not wanted.
-func headLogits(s *mlxc.Scope, h mlxc.Array, rows int, norm *nn.RMSNorm, embed *nn.Embedding, head *nn.Linear) mlxc.Array {
-	if rows == 0 {
-		return h
-	}
-	h = norm.Forward(s, lastRows(s, h, rows))
-	if head == nil {
-		return embed.AsLinear(s, h)
-	}
-	return head.Forward(s, h)
 }
 
 // lastRows keeps the last rows positions of h [B, L, dim], so that the head

@@ -105,27 +105,24 @@ func (m *gemma3) NewCache(o CacheOptions) *kvcache.Cache {
 	return c
 }
 
-func (m *gemma3) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
-}
-
-func (m *gemma3) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+func (m *gemma3) Forward(s *mlxc.Scope, in Input) mlxc.Array {
+	h := in.embed(s, m.embed)
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
 	dt := h.DType()
 	h = s.Multiply(h, s.AsType(s.Scalar(m.scale, mlxc.BFloat16), dt))
-	masks := maskSet{rows: h.Dim(1), dt: dt}
+	p := newPass(in, dt)
 	for i := range m.layers {
-		l, state := &m.layers[i], cache.Layers[i].(kvcache.Attention)
-		a := l.attention.Forward(s, l.inputNorm.Forward(s, h), masks.of(s, state), state)
+		l := &m.layers[i]
+		a := l.attention.Forward(s, l.inputNorm.Forward(s, h), p.Packed, p.attention(s, i))
 		h = addWithin(s, h, l.attentionNorm.Forward(s, a), dt)
 		h = addWithin(s, h, l.mlpNorm.Forward(s, l.mlp.Forward(s, l.mlpInputNorm.Forward(s, h))), dt)
 		if s.Err() != nil {
 			return mlxc.Array{}
 		}
 	}
-	return headLogits(s, h, rows, m.norm, m.embed, m.head)
+	return in.logits(s, h, m.norm, m.embed, m.head)
 }
 
 // addWithin is x + y; in float16, which the family's activations outgrow, it

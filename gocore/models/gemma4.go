@@ -198,38 +198,36 @@ func (m *gemma4) NewCache(o CacheOptions) *kvcache.Cache {
 	return c
 }
 
-func (m *gemma4) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
-}
-
-func (m *gemma4) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	if m.perLayer != nil && !ids.Valid() && s.Err() == nil {
+func (m *gemma4) Forward(s *mlxc.Scope, in Input) mlxc.Array {
+	if m.perLayer != nil && !in.IDs.Valid() && s.Err() == nil {
 		s.Fail(errs.Value("input_embeddings: a model with inputs of each layer's own needs the prompt's tokens as well"))
 	}
+	h := in.embed(s, m.embed)
 	h = s.Multiply(h, s.ScalarLike(h, m.scale))
 	var inputs []mlxc.Array
 	if m.perLayer != nil {
-		inputs = m.perLayer.forward(s, ids, h)
+		inputs = m.perLayer.forward(s, in.IDs, h)
 	}
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	pass := gemma4Pass{masks: maskSet{rows: h.Dim(1), dt: h.DType()}, seen: make([]attended, len(m.windows))}
+	wanted := in.wanted() > 0
+	p := gemma4Pass{pass: newPass(in, h.DType()), seen: make([]nn.Attended, len(m.windows))}
 	for i := range m.layers {
-		if i == len(m.windows) && rows == 0 {
-			break // what follows leaves nothing in the cache
+		if i == len(m.windows) && !wanted {
+			break // what follows leaves nothing in the caches
 		}
 		var input mlxc.Array
 		if inputs != nil {
 			input = inputs[i]
 		}
-		h = m.layers[i].forward(s, h, input, &pass, cache)
+		h = m.layers[i].forward(s, h, input, &p)
 		if s.Err() != nil {
 			return mlxc.Array{}
 		}
 	}
-	h = headLogits(s, h, rows, m.norm, m.embed, m.head)
-	if rows == 0 || m.cap == nil {
+	h = in.logits(s, h, m.norm, m.embed, m.head)
+	if !wanted || m.cap == nil {
 		return h
 	}
 	return m.cap(s, h)

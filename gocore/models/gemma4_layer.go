@@ -1,7 +1,6 @@
 package models
 
 import (
-	"axlm/gocore/kvcache"
 	"axlm/gocore/nn"
 	"axlm/mlxc"
 )
@@ -25,22 +24,16 @@ type gemma4Layer struct {
 	geglu            func(s *mlxc.Scope, gate, up mlxc.Array) mlxc.Array
 }
 
-// gemma4Pass is what the layers of one forward tell each other.
+// gemma4Pass is a pass with what the layers tell each other.
 type gemma4Pass struct {
-	masks maskSet
-	seen  []attended // by the layers that hold keys and values
-}
-
-// attended is what a layer's queries attend to.
-type attended struct {
-	rows   kvcache.Rows
-	offset int // the position of the first new row
+	*pass
+	seen []nn.Attended // by the layers that hold keys and values
 }
 
 // forward maps x [B, L, dim] to the same shape. input is the layer's own,
 // [B, L, size], or none.
-func (l *gemma4Layer) forward(s *mlxc.Scope, x, input mlxc.Array, pass *gemma4Pass, cache *kvcache.Cache) mlxc.Array {
-	h := l.attention.forward(s, l.inputNorm.Forward(s, x), pass, cache)
+func (l *gemma4Layer) forward(s *mlxc.Scope, x, input mlxc.Array, p *gemma4Pass) mlxc.Array {
+	h := l.attention.forward(s, l.inputNorm.Forward(s, x), p)
 	h = s.Add(x, l.attentionNorm.Forward(s, h))
 	h = s.Add(h, l.mlpNorm.Forward(s, l.feedForward(s, h)))
 	if l.gate != nil {
@@ -70,32 +63,26 @@ type gemma4Attention struct {
 	source              int
 }
 
-func (a *gemma4Attention) forward(s *mlxc.Scope, x mlxc.Array, pass *gemma4Pass, cache *kvcache.Cache) mlxc.Array {
+func (a *gemma4Attention) forward(s *mlxc.Scope, x mlxc.Array, p *gemma4Pass) mlxc.Array {
 	batch, length := x.Dim(0), x.Dim(1)
-	state := cache.Layers[a.source].(kvcache.Attention)
+	layer := p.attention(s, a.source) // while the states are what the masks are for
 	if a.k != nil {
-		pass.masks.of(s, state) // while the state is what the mask is for
-		pass.seen[a.source] = a.update(s, x, state, batch, length)
+		p.seen[a.source] = a.update(s, x, p, layer)
 	}
 	q := s.Reshape(a.q.Forward(s, x), batch, length, a.heads, -1)
-	q = s.Transpose(a.qNorm.Forward(s, q), 0, 2, 1, 3)
-	seen := &pass.seen[a.source]
-	q = a.rope.Forward(s, q, seen.offset)
-	return a.o.Forward(s, a.attend.Forward(s, q, seen.rows, 1, pass.masks.of(s, state)))
+	q = p.Rotate(s, a.rope, s.Transpose(a.qNorm.Forward(s, q), 0, 2, 1, 3))
+	return a.o.Forward(s, p.Attend(s, a.attend, q, p.seen[a.source], layer, 1))
 }
 
-// update appends the keys and values of x to the layer's state.
-func (a *gemma4Attention) update(s *mlxc.Scope, x mlxc.Array, state kvcache.Attention, batch, length int) attended {
+// update appends the keys and values of x to the layer's states.
+func (a *gemma4Attention) update(s *mlxc.Scope, x mlxc.Array, p *gemma4Pass, layer []nn.Sequence) nn.Attended {
+	batch, length := x.Dim(0), x.Dim(1)
 	k := s.Reshape(a.k.Forward(s, x), batch, length, a.kvHeads, -1)
 	v := k
 	if a.v != nil {
 		v = s.Reshape(a.v.Forward(s, x), batch, length, a.kvHeads, -1)
 	}
-	offset := state.Offset()
-	k = a.rope.Forward(s, s.Transpose(a.kNorm.Forward(s, k), 0, 2, 1, 3), offset)
+	k = p.Rotate(s, a.rope, s.Transpose(a.kNorm.Forward(s, k), 0, 2, 1, 3))
 	v = s.Transpose(a.vNorm.Forward(s, v), 0, 2, 1, 3)
-	if s.Err() != nil {
-		return attended{}
-	}
-	return attended{rows: state.Update(s, k, v), offset: offset}
+	return p.Update(s, layer, k, v)
 }

@@ -16,7 +16,7 @@ func logits(t *testing.T, s *mlxc.Scope, m Model, ids []int32) []float32 {
 	cache := m.NewCache(CacheOptions{})
 	defer cache.Free()
 	s.Reset()
-	out := s.Keep(m.Forward(s, s.FromInt32s(ids, 1, len(ids)), cache, len(ids)))
+	out := s.Keep(m.Forward(s, One(s.FromInt32s(ids, 1, len(ids)), cache, len(ids))))
 	if s.Err() != nil {
 		t.Fatal(s.Err())
 	}

@@ -22,14 +22,10 @@ type Model interface {
 	Layers() int
 	// NewCache makes the empty state of one request.
 	NewCache(o CacheOptions) *kvcache.Cache
-	// Forward appends ids [B, L] to the cache and returns logits of the last
-	// rows positions, [B, rows, vocab]. With rows 0 it returns what need not
-	// be evaluated: the cache's arrays are all that a prefill wants.
-	Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array
-	// ForwardEmbedded is Forward with embeddings h [B, L, dim] in place of the
-	// ids'. The family scales them as it does its own; ids may be none where it
-	// has no other use for them.
-	ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array
+	// Forward appends the input's tokens to their caches and returns the logits
+	// that are wanted, [B, n, vocab]. If none are it returns what need not be
+	// evaluated: the caches' arrays are all that a prefill wants.
+	Forward(s *mlxc.Scope, in Input) mlxc.Array
 }
 
 // CacheOptions say how a request's state is kept.

@@ -167,31 +167,27 @@ func (m *qwen35) NewCache(o CacheOptions) *kvcache.Cache {
 	return c
 }
 
-func (m *qwen35) Forward(s *mlxc.Scope, ids mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
-	return m.ForwardEmbedded(s, ids, m.embed.Forward(s, ids), cache, rows)
-}
-
-func (m *qwen35) ForwardEmbedded(s *mlxc.Scope, ids, h mlxc.Array, cache *kvcache.Cache, rows int) mlxc.Array {
+func (m *qwen35) Forward(s *mlxc.Scope, in Input) mlxc.Array {
+	h := in.embed(s, m.embed)
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	masks := maskSet{rows: h.Dim(1), dt: h.DType()}
+	p := newPass(in, h.DType())
 	for i := range m.blocks {
-		h = m.blocks[i].forward(s, h, &masks, cache.Layers[i])
+		h = m.blocks[i].forward(s, h, p, i)
 		if s.Err() != nil {
 			return mlxc.Array{}
 		}
 	}
-	return headLogits(s, h, rows, m.norm, m.embed, m.head)
+	return in.logits(s, h, m.norm, m.embed, m.head)
 }
 
-func (b *qwen35Block) forward(s *mlxc.Scope, h mlxc.Array, masks *maskSet, state kvcache.Layer) mlxc.Array {
+func (b *qwen35Block) forward(s *mlxc.Scope, h mlxc.Array, p *pass, layer int) mlxc.Array {
 	x := b.inputNorm.Forward(s, h)
 	if b.linear != nil {
-		x = b.linear.Forward(s, x, state.(*kvcache.Recurrent))
+		x = b.linear.Forward(s, x, p.Packed, p.recurrent(layer))
 	} else {
-		state := state.(kvcache.Attention)
-		x = b.attention.Forward(s, x, masks.of(s, state), state)
+		x = b.attention.Forward(s, x, p.Packed, p.attention(s, layer))
 	}
 	h = s.Add(h, x)
 	return s.Add(h, b.mlp.Forward(s, b.postNorm.Forward(s, h)))

@@ -154,7 +154,7 @@ func TestQwensGoBack(t *testing.T) {
 func (r *runner) lastLogits(ids ...int32) []float32 {
 	r.t.Helper()
 	r.s.Reset()
-	out := r.s.Keep(r.m.Forward(r.s, r.s.FromInt32s(ids, 1, len(ids)), r.cache, 1))
+	out := r.s.Keep(r.m.Forward(r.s, One(r.s.FromInt32s(ids, 1, len(ids)), r.cache, 1)))
 	if r.s.Err() != nil {
 		r.t.Fatal(r.s.Err())
 	}
@@ -269,8 +269,8 @@ func batchLogits(t *testing.T, s *mlxc.Scope, m Model, ids []int32, batch int) [
 	if s.Err() != nil {
 		t.Fatal(s.Err())
 	}
-	m.Forward(s, parts[0], cache, 0)
-	out := s.Keep(m.Forward(s, parts[1], cache, 1))
+	m.Forward(s, One(parts[0], cache, 0))
+	out := s.Keep(m.Forward(s, One(parts[1], cache, 1)))
 	if s.Err() != nil {
 		t.Fatal(s.Err())
 	}

@@ -84,22 +84,40 @@ func preciseGate(s *mlxc.Scope, in ...mlxc.Array) mlxc.Array {
 	return s.AsType(s.Multiply(silu(s, z), x), in[2].DType())
 }
 
-// Forward maps x [B, T, dim] to [B, T, dim], taking T tokens into the state.
-func (l *GatedDeltaNet) Forward(s *mlxc.Scope, x mlxc.Array, state *kvcache.Recurrent) mlxc.Array {
+// Forward maps x [B, T, dim] to [B, T, dim], taking the tokens into the states.
+func (l *GatedDeltaNet) Forward(s *mlxc.Scope, x mlxc.Array, p *Packed, states []*kvcache.Recurrent) mlxc.Array {
 	batch, length := x.Dim(0), x.Dim(1)
 	qkv, z := l.QKV.Forward(s, x), l.Z.Forward(s, x)
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
+	inputs, as, bs := p.split(s, qkv, 1), p.split(s, l.A.Forward(s, x), 1), p.split(s, l.B.Forward(s, x), 1)
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
+	outputs := make([]mlxc.Array, len(states))
+	for i, state := range states {
+		outputs[i] = l.recur(s, inputs[i], as[i], bs[i], state)
+	}
+	y := p.join(s, outputs, 1)
+	y = l.gate(s, s.Reshape(z, batch, length, l.ValueHeads, -1), l.Norm.Forward(s, y), y)
+	return l.Out.Forward(s, s.Reshape(y, batch, length, -1))
+}
+
+// recur takes one request's tokens, qkv [B, T, channels] and a and b
+// [B, T, value heads], into its state and returns [B, T, value heads, value size].
+func (l *GatedDeltaNet) recur(s *mlxc.Scope, qkv, a, b mlxc.Array, state *kvcache.Recurrent) mlxc.Array {
+	if s.Err() != nil {
+		return mlxc.Array{}
+	}
 	window := state.Window(s, qkv, l.Width)
-	rows := l.mix(s, window, l.A.Forward(s, x), l.B.Forward(s, x), length)
+	rows := l.mix(s, window, a, b, qkv.Dim(1))
 	y, next := l.rule.Forward(s, rows, state.State())
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
 	state.Update(s, kvcache.RecurrentRows{Conv: window, K: rows.K, V: rows.V, G: rows.G, Beta: rows.Beta}, next)
-	y = l.gate(s, s.Reshape(z, batch, length, l.ValueHeads, -1), l.Norm.Forward(s, y), y)
-	return l.Out.Forward(s, s.Reshape(y, batch, length, -1))
+	return y
 }
 
 // mix makes the recurrence's inputs: of window, the rows that the convolution

@@ -116,6 +116,14 @@ func (r *RoPE) Forward(s *mlxc.Scope, x mlxc.Array, offset int) mlxc.Array {
 	return s.RoPE(x, r.Dims, r.Traditional, base, r.scale, offset, r.freqs)
 }
 
+// forwardAt rotates x [B, heads, L, d] for positions from each of offsets [B] on.
+func (r *RoPE) forwardAt(s *mlxc.Scope, x, offsets mlxc.Array) mlxc.Array {
+	if r.input != 1 {
+		x = r.scaleInput(s, x)
+	}
+	return s.RoPEDynamic(x, r.Dims, r.Traditional, r.base, r.scale, offsets, r.freqs)
+}
+
 func (r *RoPE) scaleInput(s *mlxc.Scope, x mlxc.Array) mlxc.Array {
 	factor := s.ScalarLike(x, r.input)
 	if r.Dims == x.Dim(-1) {

@@ -1,9 +1,6 @@
 package nn
 
-import (
-	"axlm/gocore/kvcache"
-	"axlm/mlxc"
-)
+import "axlm/mlxc"
 
 // SelfAttention is grouped-query attention with rotary positions, with
 // normalised queries and keys where the family has norms for them.
@@ -16,19 +13,15 @@ type SelfAttention struct {
 	Scale          float32
 }
 
-// Forward maps x [B, L, dim] to [B, L, dim], appending to the layer's state.
-func (a *SelfAttention) Forward(s *mlxc.Scope, x mlxc.Array, mask kvcache.Mask, state kvcache.Attention) mlxc.Array {
+// Forward maps x [B, L, dim] to [B, L, dim], appending to the layer's states.
+func (a *SelfAttention) Forward(s *mlxc.Scope, x mlxc.Array, p *Packed, layer []Sequence) mlxc.Array {
 	batch, length := x.Dim(0), x.Dim(1)
 	q := a.heads(s, a.Q.Forward(s, x), a.QNorm, batch, length, a.Heads)
 	k := a.heads(s, a.K.Forward(s, x), a.KNorm, batch, length, a.KVHeads)
 	v := a.heads(s, a.V.Forward(s, x), nil, batch, length, a.KVHeads)
-	offset := state.Offset()
-	q, k = a.RoPE.Forward(s, q, offset), a.RoPE.Forward(s, k, offset)
-	if s.Err() != nil {
-		return mlxc.Array{}
-	}
-	seen := state.Update(s, k, v)
-	return a.O.Forward(s, a.Attend.Forward(s, q, seen, a.Scale, mask))
+	q, k = p.Rotate(s, a.RoPE, q), p.Rotate(s, a.RoPE, k)
+	seen := p.Update(s, layer, k, v)
+	return a.O.Forward(s, p.Attend(s, a.Attend, q, seen, layer, a.Scale))
 }
 
 func (a *SelfAttention) heads(s *mlxc.Scope, x mlxc.Array, norm *RMSNorm, batch, length, heads int) mlxc.Array {
