@@ -256,9 +256,12 @@ func (e *Engine) settle(r *Request, more bool) error {
 	case r.out.State().Ended || !more:
 		return e.extend(r, r.text[len(r.text)-1:], rowRange{})
 	}
-	var err error
-	r.ahead, err = e.launch(r, r.last())
-	return err
+	b := &boarding{request: r, in: r.last()}
+	e.launch([]*boarding{b})
+	if b.err == nil {
+		r.ahead = b.pass
+	}
+	return b.err
 }
 
 // withdraw gives up a pass after a token that nobody took yet, and takes that

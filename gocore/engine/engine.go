@@ -96,10 +96,8 @@ func (e *Engine) run(c Config, started chan<- error) {
 		if e.leaving() {
 			return
 		}
-		plan := e.planner.Next()
-		for _, item := range plan.Items {
-			e.execute(item)
-		}
+		plan := e.planner.All()
+		e.execute(plan.Items)
 		if len(plan.Items) == 0 {
 			select {
 			case <-e.quit:

@@ -35,10 +35,11 @@ type Model struct {
 	parameters atomic.Int64
 
 	// What follows is touched by the engine's thread alone.
-	model models.Model
-	store *nn.Store
-	live  map[uint64]*Request
-	past  Stats // of requests that are gone
+	model  models.Model
+	store  *nn.Store
+	live   map[uint64]*Request
+	past   Stats // of requests that are gone
+	passes PassStats
 }
 
 // Bytes counts what the weights take in memory.
@@ -116,10 +117,18 @@ func (m *Model) abandoned(stop *atomic.Bool) error {
 	return nil
 }
 
+// PassStats count the forwards that make tokens.
+type PassStats struct {
+	Passes   int `json:"passes"`
+	Requests int `json:"requests"` // of all passes together: more than passes where some are shared
+	Tokens   int `json:"tokens"`   // likewise, drafts and padding included
+}
+
 // ModelStats add up what a model's requests did, past and present.
 type ModelStats struct {
 	Stats
 	Requests int               `json:"requests"` // present ones
+	Passes   PassStats         `json:"passes"`
 	Ngram    ngram.SharedStats `json:"ngram"`
 }
 
@@ -127,7 +136,7 @@ type ModelStats struct {
 func (m *Model) Stats() (ModelStats, error) {
 	var total ModelStats
 	err := m.engine.do(func() error {
-		total = ModelStats{Stats: m.past, Requests: len(m.live), Ngram: m.shared.Stats()}
+		total = ModelStats{Stats: m.past, Requests: len(m.live), Passes: m.passes, Ngram: m.shared.Stats()}
 		for _, r := range m.live {
 			total.Add(r.count())
 		}

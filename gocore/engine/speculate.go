@@ -143,14 +143,18 @@ func (m *Model) rows(offset int) int {
 	return max(1, m.drafted-offset)
 }
 
-// plan decides the pass after the last token that is final.
-func (r *Request) plan() input {
+// plan decides the pass after the last token that is final, for a forward that
+// so many requests share.
+func (r *Request) plan(mates int) input {
 	in := r.last()
 	if r.spec == nil || in.rows.n > 0 {
 		return in
 	}
-	d := r.spec.Plan(r.draftable())
-	if r.engine.warm {
+	d := r.spec.Plan(min(r.draftable(), ngram.MaxWidth/mates-1))
+	switch {
+	case mates > 1:
+		d.Width = len(d.Drafts) + 1
+	case r.engine.warm:
 		d = fit(d)
 	}
 	// Padding must not reach where drafting must not.

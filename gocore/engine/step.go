@@ -12,13 +12,43 @@ import (
 // clearEvery is after how many decode steps MLX's buffer cache is emptied.
 const clearEvery = 256
 
-// execute runs one request's part of a plan. An error ends that request only.
-func (e *Engine) execute(item scheduler.Item) {
-	r := e.requests[item.ID]
-	if r == nil {
-		e.planner.Remove(item.ID)
-		return
+// execute runs a plan: those that decode share passes, model by model; each of
+// the others has its own. An error ends the request that it is about.
+func (e *Engine) execute(items []scheduler.Item) {
+	var decoding []*Request
+	for _, item := range items {
+		r := e.requests[item.ID]
+		switch {
+		case r == nil:
+			e.planner.Remove(item.ID)
+		case item.Phase == scheduler.Decode && r.shares():
+			decoding = append(decoding, r)
+		default:
+			e.alone(r, item)
+		}
 	}
+	for len(decoding) > 0 {
+		m := decoding[0].model
+		var mates, others []*Request
+		for _, r := range decoding {
+			if r.model == m {
+				mates = append(mates, r)
+			} else {
+				others = append(others, r)
+			}
+		}
+		e.decode(mates)
+		decoding = others
+	}
+}
+
+// shares tells whether the request can decode in one pass with others.
+func (r *Request) shares() bool {
+	return r.options.MaxTokens != 0 && !r.options.ReaderChooses && r.drafter == nil
+}
+
+// alone runs what a request does by itself.
+func (e *Engine) alone(r *Request, item scheduler.Item) {
 	err := guarded(func() error {
 		switch {
 		case item.Phase == scheduler.Prefill:
@@ -28,7 +58,8 @@ func (e *Engine) execute(item scheduler.Item) {
 		case r.options.ReaderChooses:
 			return e.offer(r)
 		}
-		return e.decode(r)
+		e.decode([]*Request{r})
+		return nil
 	})
 	if err != nil {
 		e.drop(r, fmt.Errorf("%s: %w", item.Phase, err))
@@ -88,34 +119,103 @@ func (e *Engine) finishPrompt(r *Request) error {
 	return nil
 }
 
-// decode makes at least one token: one pass, launched now or one step ago, is
-// read and verified. This is the only place where tokens become final.
-func (e *Engine) decode(r *Request) error {
+// turn is a request's part in one step of decoding.
+type turn struct {
+	request *Request
+	pass    *pass
+	ahead   bool // the pass was launched a step ago
+	err     error
+}
+
+// decode makes at least one token for each of some requests of one model: a
+// pass each, launched now or one step ago, is read and verified. Those that are
+// launched now share a forward, and so do those that are queued for the next
+// step. This is the only place where tokens become final.
+func (e *Engine) decode(requests []*Request) {
 	entered := time.Now()
-	p, ahead := r.ahead, r.ahead != nil
-	r.ahead = nil
-	var err error
-	if !ahead {
-		in := r.plan()
-		if err = r.drafter.failed(); err != nil {
-			return err
-		}
-		if p, err = e.launch(r, in); err != nil {
-			return err
-		}
-		p.timing.started = r.drafter.since(entered)
-	} else {
-		p.decision = r.planAhead()
-		p.timing.paused, p.timing.shared = entered.Sub(r.delivered), e.served != r.id
+	turns := make([]*turn, len(requests))
+	for i, r := range requests {
+		turns[i] = &turn{request: r}
 	}
-	defer p.free()
-	if p.decision.Lookahead && r.remaining() > 1 {
-		// Queued before this step's token is read, so that the device does not
-		// wait for us.
-		if r.ahead, err = e.launch(r, next(p)); err != nil {
-			return err
+	err := guarded(func() error {
+		e.take(turns, entered)
+		e.queue(turns)
+		for _, t := range turns {
+			if t.err == nil {
+				t.err = guarded(func() error { return e.land(t) })
+			}
+		}
+		return nil
+	})
+	for _, t := range turns {
+		t.pass.free()
+		if t.err == nil {
+			t.err = err
+		}
+		if t.err != nil {
+			e.drop(t.request, fmt.Errorf("%s: %w", scheduler.Decode, t.err))
 		}
 	}
+	e.served = 0
+	if len(requests) == 1 {
+		e.served = requests[0].id
+	}
+}
+
+// take gives each turn its pass: the one that was queued for it, or one that is
+// launched now.
+func (e *Engine) take(turns []*turn, entered time.Time) {
+	var fresh []*boarding
+	var owners []*turn
+	for _, t := range turns {
+		r := t.request
+		if p := r.ahead; p != nil {
+			r.ahead = nil
+			t.pass, t.ahead = p, true
+			p.decision = r.planAhead()
+			p.timing.paused, p.timing.shared = entered.Sub(r.delivered), e.served != r.id
+			continue
+		}
+		b := &boarding{request: r}
+		t.err = guarded(func() error {
+			b.in = r.plan(len(turns))
+			return r.drafter.failed()
+		})
+		if t.err == nil {
+			fresh, owners = append(fresh, b), append(owners, t)
+		}
+	}
+	e.launch(fresh)
+	for i, b := range fresh {
+		t := owners[i]
+		if t.err = b.err; t.err == nil {
+			t.pass = b.pass
+			t.pass.timing.started = t.request.drafter.since(entered)
+		}
+	}
+}
+
+// queue launches the next plain pass of those that want one before this step's
+// tokens are read, so that the device does not wait for us.
+func (e *Engine) queue(turns []*turn) {
+	var next []*boarding
+	var owners []*turn
+	for _, t := range turns {
+		if t.err == nil && t.pass.decision.Lookahead && t.request.remaining() > 1 {
+			next, owners = append(next, &boarding{request: t.request, in: input{after: t.pass}}), append(owners, t)
+		}
+	}
+	e.launch(next)
+	for i, b := range next {
+		if owners[i].err = b.err; b.err == nil {
+			owners[i].request.ahead = b.pass
+		}
+	}
+}
+
+// land reads a turn's pass and makes its tokens final.
+func (e *Engine) land(t *turn) error {
+	r, p := t.request, t.pass
 	waiting := time.Now()
 	ids, err := p.read()
 	if err != nil {
@@ -124,9 +224,11 @@ func (e *Engine) decode(r *Request) error {
 	now := time.Now()
 	seconds := p.timing.seconds(now, waiting)
 	switch {
+	case p.flight.shared:
+		seconds = 0 // what of it was this request's cannot be told
 	case r.ahead != nil:
 		r.ahead.timing.started = now
-	case ahead:
+	case t.ahead:
 		// Queuing it was part of the pass before, and this one queues none: its
 		// time says little.
 		seconds = 0

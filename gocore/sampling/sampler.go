@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"math"
+	"slices"
 
 	"axlm/gocore/errs"
 	"axlm/mlxc"
@@ -24,6 +25,17 @@ type Sampler struct {
 // Greedy tells whether the sampler takes the most probable token, drawing
 // nothing.
 func (c *Sampler) Greedy() bool { return c == nil || c.Temp == 0 }
+
+// Equal tells whether two samplers choose alike, so that one Choose does for
+// both.
+func (c *Sampler) Equal(o *Sampler) bool {
+	if c.Greedy() || o.Greedy() {
+		return c.Greedy() && o.Greedy()
+	}
+	return c.Temp == o.Temp && c.TopP == o.TopP && c.MinP == o.MinP && c.MinTokensToKeep == o.MinTokensToKeep &&
+		c.TopK == o.TopK && c.XTCProbability == o.XTCProbability && c.XTCThreshold == o.XTCThreshold &&
+		slices.Equal(c.XTCSpecialTokens, o.XTCSpecialTokens)
+}
 
 // Validate checks the options against a vocabulary.
 func (c *Sampler) Validate(vocab int) error {

@@ -115,6 +115,25 @@ func (p *RoundRobin) Next() Turn {
 	return Turn{}
 }
 
+// All plans one step: all that decode, and the next one of those that fill.
+func (p *RoundRobin) All() Turn {
+	var t Turn
+	for _, e := range p.order {
+		if e.wanted && e.Pending <= 1 {
+			t.Items = append(t.Items, Item{ID: e.ID, Phase: Decode, Tokens: 1})
+		}
+	}
+	for k := range p.order {
+		i := (p.next + k) % len(p.order)
+		if e := p.order[i]; e.wanted && e.Pending > 1 {
+			p.next = (i + 1) % len(p.order)
+			t.Items = append(t.Items, Item{ID: e.ID, Phase: Prefill, Tokens: min(e.Pending-1, e.PrefillStep)})
+			break
+		}
+	}
+	return t
+}
+
 // Len counts the scheduled requests.
 func (p *RoundRobin) Len() int { return len(p.order) }
 
