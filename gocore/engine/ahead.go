@@ -2,14 +2,44 @@ package engine
 
 import "time"
 
-// Ask lets the engine work on the next token, which Next then takes. It does
-// not wait. A cache that is taken back meanwhile may hold that token too; and
+// Ask lets the engine work on the next tokens of some of its requests, which
+// Next then takes: all from the same step on, so that they share passes. It does
+// not wait. A cache that is taken back meanwhile may hold such a token too; and
 // while Choose is due, Ask must not be called.
-func (r *Request) Ask() error {
-	if !r.out.Ask() {
+func Ask(requests ...*Request) error {
+	var asked []*Request
+	for _, r := range requests {
+		if r.out.Ask() {
+			asked = append(asked, r)
+		}
+	}
+	if len(asked) == 0 {
 		return nil
 	}
-	return r.engine.postFor(r, r.want)
+	return asked[0].engine.post(func() {
+		for _, r := range asked {
+			r.engine.doFor(r, r.want)
+		}
+	})
+}
+
+// Ask is Ask for this request.
+func (r *Request) Ask() error { return Ask(r) }
+
+// Fill lets the engine process the prompts of some of its requests, each until
+// the cache holds so many of its tokens, without waiting for it: they share
+// forwards. FillPrompt tells how far it is.
+func Fill(requests []*Request, counts []int) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	return requests[0].engine.post(func() {
+		for i, r := range requests {
+			if done, _ := r.Progress(); done < counts[i] && !r.out.State().Wanted {
+				r.engine.doFor(r, func() { r.fillUpTo(counts[i]) })
+			}
+		}
+	})
 }
 
 // FillPrompt lets the engine process the prompt until the cache holds count of

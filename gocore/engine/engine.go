@@ -208,14 +208,17 @@ func (e *Engine) post(f func()) error {
 
 // postFor queues f, which concerns r. Should it panic, r ends with that.
 func (e *Engine) postFor(r *Request, f func()) error {
-	return e.post(func() {
-		if err := guarded(func() error { f(); return nil }); err != nil {
-			e.planner.Remove(r.id)
-			delete(e.requests, r.id)
-			delete(r.model.live, r.id)
-			r.out.Fail(err)
-		}
-	})
+	return e.post(func() { e.doFor(r, f) })
+}
+
+// doFor runs f on the engine's thread. Should it panic, r ends with that.
+func (e *Engine) doFor(r *Request, f func()) {
+	if err := guarded(func() error { f(); return nil }); err != nil {
+		e.planner.Remove(r.id)
+		delete(e.requests, r.id)
+		delete(r.model.live, r.id)
+		r.out.Fail(err)
+	}
 }
 
 // guarded runs f and turns a panic into an error.

@@ -18,23 +18,33 @@ const (
 // so a few layers at a time, and asks stop between them; an error of stop ends
 // it there, with the cache of no more use.
 func (e *Engine) evaluate(cache *kvcache.Cache, rows int, stop func() error) error {
-	if rows < partRows {
-		return mlxc.Eval(cache.Arrays()...)
-	}
-	for from := 0; from < len(cache.Layers); {
-		if err := stop(); err != nil {
-			return err
+	return e.evaluateAll([]*kvcache.Cache{cache}, rows, stop)
+}
+
+// evaluateAll is evaluate for the caches, of one model, that a forward extended.
+func (e *Engine) evaluateAll(caches []*kvcache.Cache, rows int, stop func() error) error {
+	layers := len(caches[0].Layers)
+	part := layers
+	for from := 0; from < layers; {
+		if rows >= partRows {
+			if err := stop(); err != nil {
+				return err
+			}
+			part = e.part
 		}
-		to := min(from+e.part, len(cache.Layers))
+		to := min(from+part, layers)
 		var arrays []mlxc.Array
-		for _, l := range cache.Layers[from:to] {
-			arrays = append(arrays, l.Arrays()...)
+		for _, c := range caches {
+			for _, l := range c.Layers[from:to] {
+				arrays = append(arrays, l.Arrays()...)
+			}
 		}
 		started := time.Now()
 		if err := mlxc.Eval(arrays...); err != nil {
 			return err
 		}
 		switch took := time.Since(started); {
+		case rows < partRows:
 		case took < shortPart && to-from == e.part:
 			e.part = min(2*e.part, maxPart)
 		case took > longPart:

@@ -71,10 +71,15 @@ func (e *Engine) board(b *boarding, shared bool) error {
 	// A recurrent state keeps what it needs to go back only where it may have
 	// to; for the others a checkpoint is a number.
 	if shared || b.pass.rows > 1 || !r.model.recurrent {
-		r.cache.Checkpoint()
-		r.mark = r.cache.Offset()
+		r.checkpoint()
 	}
 	return nil
+}
+
+// checkpoint marks where the cache can go back to.
+func (r *Request) checkpoint() {
+	r.cache.Checkpoint()
+	r.mark = r.cache.Offset()
 }
 
 // disembark undoes board and a forward that failed while it was built.

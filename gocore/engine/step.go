@@ -12,34 +12,49 @@ import (
 // clearEvery is after how many decode steps MLX's buffer cache is emptied.
 const clearEvery = 256
 
-// execute runs a plan: those that decode share passes, model by model; each of
-// the others has its own. An error ends the request that it is about.
+// execute runs a plan: those that decode share passes, model by model, and then
+// those share that fill their prompts. An error ends the request that it is
+// about.
 func (e *Engine) execute(items []scheduler.Item) {
 	var decoding []*Request
+	var fills []*filling
 	for _, item := range items {
 		r := e.requests[item.ID]
 		switch {
 		case r == nil:
 			e.planner.Remove(item.ID)
-		case item.Phase == scheduler.Decode && r.shares():
+		case item.Phase == scheduler.Prefill:
+			fills = append(fills, r.filling(item.Tokens))
+		case r.shares():
 			decoding = append(decoding, r)
 		default:
-			e.alone(r, item)
+			e.alone(r)
 		}
 	}
-	for len(decoding) > 0 {
-		m := decoding[0].model
-		var mates, others []*Request
-		for _, r := range decoding {
-			if r.model == m {
-				mates = append(mates, r)
+	for _, mates := range byModel(decoding, func(r *Request) *Model { return r.model }) {
+		e.decode(mates)
+	}
+	for _, mates := range byModel(fills, func(f *filling) *Model { return f.request.model }) {
+		e.fill(mates)
+	}
+}
+
+// byModel groups parts of a plan, in order.
+func byModel[T any](all []T, model func(T) *Model) [][]T {
+	var groups [][]T
+	for len(all) > 0 {
+		m := model(all[0])
+		var mates, others []T
+		for _, part := range all {
+			if model(part) == m {
+				mates = append(mates, part)
 			} else {
-				others = append(others, r)
+				others = append(others, part)
 			}
 		}
-		e.decode(mates)
-		decoding = others
+		groups, all = append(groups, mates), others
 	}
+	return groups
 }
 
 // shares tells whether the request can decode in one pass with others.
@@ -47,12 +62,10 @@ func (r *Request) shares() bool {
 	return r.options.MaxTokens != 0 && !r.options.ReaderChooses && r.drafter == nil
 }
 
-// alone runs what a request does by itself.
-func (e *Engine) alone(r *Request, item scheduler.Item) {
+// alone runs the next step of a request that decodes by itself.
+func (e *Engine) alone(r *Request) {
 	err := guarded(func() error {
 		switch {
-		case item.Phase == scheduler.Prefill:
-			return e.prefill(r, item.Tokens)
 		case r.options.MaxTokens == 0:
 			return e.finishPrompt(r)
 		case r.options.ReaderChooses:
@@ -62,61 +75,9 @@ func (e *Engine) alone(r *Request, item scheduler.Item) {
 		return nil
 	})
 	if err != nil {
-		e.drop(r, fmt.Errorf("%s: %w", item.Phase, err))
+		e.drop(r, fmt.Errorf("%s: %w", scheduler.Decode, err))
 	}
-	e.served = item.ID
-}
-
-// prefill appends the next n prompt tokens to the cache. No logits: the last
-// prompt token is left to decode.
-func (e *Engine) prefill(r *Request, n int) error {
-	from := int(r.filled.Load())
-	var ids []int32
-	if len(r.prompt) > 0 {
-		ids = r.prompt[from : from+n]
-	}
-	if err := e.extend(r, ids, r.embeddings(from, n)); err != nil {
-		return err
-	}
-	if err := mlxc.ClearCache(); err != nil {
-		return err
-	}
-	if len(r.prompt) > 0 {
-		if err := r.drafter.follow(r.prompt[:from+n]); err != nil {
-			return err
-		}
-	}
-	r.stats.PrefillSteps++
-	r.filled.Add(int64(n))
-	e.planner.Prefilled(r.id, n)
-	r.rested()
-	return nil
-}
-
-// extend appends tokens, or embeddings in their place, to the cache and waits
-// for it.
-func (e *Engine) extend(r *Request, ids []int32, rows rowRange) error {
-	if err := e.quantise(r); err != nil {
-		return err
-	}
-	err := e.build(func(s *mlxc.Scope) {
-		r.model.forward(s, ids, rows.of(s, r.options.Embeddings), r.cache, 0)
-	})
-	if err != nil {
-		return err
-	}
-	return e.evaluate(r.cache, max(len(ids), rows.n), r.wanted)
-}
-
-// finishPrompt puts the last prompt token into the cache and ends the request
-// without a token.
-func (e *Engine) finishPrompt(r *Request) error {
-	if err := e.prefill(r, 1); err != nil {
-		return err
-	}
-	e.planner.Want(r.id, false)
-	r.deliver(nil, true)
-	return nil
+	e.served = r.id
 }
 
 // turn is a request's part in one step of decoding.

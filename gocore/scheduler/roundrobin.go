@@ -115,7 +115,8 @@ func (p *RoundRobin) Next() Turn {
 	return Turn{}
 }
 
-// All plans one step: all that decode, and the next one of those that fill.
+// All plans one step: all that decode, and of those that fill, in turn, as many
+// as their prefill steps have room for together.
 func (p *RoundRobin) All() Turn {
 	var t Turn
 	for _, e := range p.order {
@@ -123,13 +124,19 @@ func (p *RoundRobin) All() Turn {
 			t.Items = append(t.Items, Item{ID: e.ID, Phase: Decode, Tokens: 1})
 		}
 	}
+	taken, first := 0, p.next
 	for k := range p.order {
-		i := (p.next + k) % len(p.order)
-		if e := p.order[i]; e.wanted && e.Pending > 1 {
-			p.next = (i + 1) % len(p.order)
-			t.Items = append(t.Items, Item{ID: e.ID, Phase: Prefill, Tokens: min(e.Pending-1, e.PrefillStep)})
+		i := (first + k) % len(p.order)
+		e := p.order[i]
+		if !e.wanted || e.Pending <= 1 {
+			continue
+		}
+		n := min(e.Pending-1, e.PrefillStep)
+		if taken > 0 && taken+n > e.PrefillStep {
 			break
 		}
+		taken, p.next = taken+n, (i+1)%len(p.order)
+		t.Items = append(t.Items, Item{ID: e.ID, Phase: Prefill, Tokens: n})
 	}
 	return t
 }

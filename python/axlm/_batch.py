@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import _fallback
 from ._batch_sequence import BatchSequence, PromptResponse, Settings, TokenResponse, own_keys
 from ._choice import choice
-from ._request import integer, prompt_ids
+from ._request import Request, integer, prompt_ids
 from ._run import DEFAULT_PREFILL_STEP_SIZE
 from ._stop import StopSequences
 from .generate_utils import BatchCounters, BatchCountersSnapshot, BatchStats
@@ -255,9 +255,7 @@ class BatchGenerator:
                 return tokens
 
     def _decode(self) -> None:
-        for sequence in list(self._generation_batch):
-            with self._dropped_if_it_fails(sequence):
-                sequence.ask()
+        self._ask()
         self._counters.generation_steps += 1
         for sequence in list(self._generation_batch):
             with self._dropped_if_it_fails(sequence):
@@ -267,6 +265,17 @@ class BatchGenerator:
             self._tokens.append(TokenResponse(sequence.uid, token, logprobs, reason, cache, tokens))
             if reason:
                 self._generation_batch.remove(sequence)
+
+    def _ask(self) -> None:
+        """Let the core work on all texts at once."""
+        asking = {}
+        for sequence in list(self._generation_batch):
+            with self._dropped_if_it_fails(sequence):
+                if request := sequence.asking():
+                    asking[sequence] = request
+        Request.ask(asking.values())
+        for sequence in asking:
+            sequence.asked()
 
     def _prefill(self) -> None:
         room = min(
@@ -283,6 +292,12 @@ class BatchGenerator:
             self._prompt_batch.remove(sequence)
             self._generation_batch.append(sequence)
             self._prompts.append(PromptResponse(sequence.uid, (sequence.total, sequence.total), True, True))
+        filling = []
+        for sequence in list(self._prompt_batch):
+            with self._dropped_if_it_fails(sequence):
+                if part := sequence.filling():
+                    filling.append(part)
+        Request.fill(filling)
         for sequence in list(self._prompt_batch):
             before = sequence.done
             with self._dropped_if_it_fails(sequence):

@@ -158,10 +158,20 @@ class BatchSequence:
 
         return make_prompt_cache(self._settings.model, self._settings.max_kv_size)
 
+    def filling(self) -> tuple[Request, int] | None:
+        """Return what :meth:`prefill` will wait for, if that is a part of the request's own prompt."""
+        if self.done < self._request_from:
+            return None
+        return self._running(), self._target()[1] - self._request_from
+
+    def _target(self) -> tuple[int, int]:
+        """Return where the segment ends, and where the next chunk does."""
+        border = next(border for border in self._borders if border > self.done)
+        return border, min(border, self.done + self._settings.prefill_step_size)
+
     def prefill(self) -> bool:
         """Process the next chunk of the prompt, without its last token. Returns whether a segment ended there."""
-        border = next(border for border in self._borders if border > self.done)
-        target = min(border, self.done + self._settings.prefill_step_size)
+        border, target = self._target()
         if self.done < self._request_from:
             with start(
                 self._ids[self.done : target],
@@ -177,12 +187,14 @@ class BatchSequence:
         self.done = target
         return target == border
 
-    def ask(self) -> None:
-        """Let the core work on the next token."""
+    def asking(self) -> Request | None:
+        """Return the request, if the core is to work on its next token. Whoever asks it says so by :meth:`asked`."""
         request = self._running()
-        if self._ahead is None and not self._choice.by_reader:
-            request.ask()
-            self._asked = True
+        return request if self._ahead is None and not self._choice.by_reader else None
+
+    def asked(self) -> None:
+        """Note that the request was asked for the next token."""
+        self._asked = True
 
     def step(self) -> tuple[int, mx.array | None, str | None]:
         """Generate a token.

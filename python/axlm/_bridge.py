@@ -364,9 +364,17 @@ def next(request: int, wait_ms: int) -> int:
     return call(_loaded().functions.next, request, wait_ms)
 
 
-def ask(request: int) -> None:
-    """Let the core work on a request's next token without waiting for it."""
-    call(_loaded().functions.ask, request)
+def ask(requests: Sequence[int]) -> None:
+    """Let the core work on the next tokens of some requests at once, without waiting for them."""
+    core = _loaded()
+    call(core.functions.ask, core.bytes_in(struct.pack(f"={len(requests)}Q", *requests)))
+
+
+def fill(requests: Sequence[int], counts: Sequence[int]) -> None:
+    """Let the core process some requests' prompts at once, each up to so many tokens, without waiting for them."""
+    core = _loaded()
+    packed = [core.bytes_in(struct.pack(f"={len(numbers)}Q", *numbers)) for numbers in (requests, counts)]
+    call(core.functions.fill, *packed)
 
 
 def fill_prompt(request: int, count: int, wait_ms: int) -> int:

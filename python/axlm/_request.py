@@ -192,14 +192,30 @@ class Request(Iterator[tuple[int, bool]]):
         """Return where mlx_lm has the random generator when it yields the last token."""
         return _bridge.key_after(self._open_handle())
 
-    def ask(self) -> None:
-        """Let the core work on the next token, which ``next`` then takes.
+    @staticmethod
+    def ask(requests: Iterable[Request]) -> None:
+        """Let the core work on the next tokens of some requests, in passes that they share; ``next`` then takes them.
 
         Do not look at the caches before that, and do not ask where Python chooses.
         """
-        handle = self._open_handle()
-        self._lend_again(handle)
-        _bridge.ask(handle)
+        handles = []
+        for request in requests:
+            handles.append(request._open_handle())
+            request._lend_again(handles[-1])
+        _bridge.ask(handles)
+
+    @staticmethod
+    def fill(requests: Iterable[tuple[Request, int]]) -> None:
+        """Let the core process prompts, each up to a number of tokens, in passes that they share.
+
+        :meth:`fill_prompt` waits for one.
+        """
+        handles, counts = [], []
+        for request, count in requests:
+            handles.append(request._open_handle())
+            request._lend_again(handles[-1])
+            counts.append(count)
+        _bridge.fill(handles, counts)
 
     def fill_prompt(self, count: int) -> None:
         """Process the prompt up to ``count`` tokens, at most all but the last."""
