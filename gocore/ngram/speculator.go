@@ -148,10 +148,7 @@ func (s *Speculator) plan(limit int, ahead bool) Decision {
 		d.Reason, d.Lookahead = ReasonLookahead, false
 	default:
 		s.source, s.depth = v.source, v.depth
-		for i, draft := range s.control.cands[v.source].drafts[:v.depth] {
-			s.tokens[i] = draft.Token
-		}
-		d.Drafts, d.Width, d.Probe, d.Lookahead = s.tokens[:v.depth], v.width, v.probe, false
+		d.Drafts, d.Width, d.Probe, d.Lookahead = s.copyDrafts(v.source, v.depth), v.width, v.probe, false
 		d.Proposer = s.proposers[v.source].Name()
 	}
 	return d
