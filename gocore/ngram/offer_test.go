@@ -62,7 +62,7 @@ func TestOffersLearn(t *testing.T) {
 	s := mustNew(t, DefaultConfig(), nil)
 	s.Observe(cycle(6, 60)...)
 	first := s.Offer(4).Odds[0]
-	for range 8 {
+	for range 5 {
 		o := s.Offer(4)
 		n := len(o.Drafts)
 		wrong := int32(100 + s.Len()%7)
@@ -72,7 +72,7 @@ func TestOffersLearn(t *testing.T) {
 		s.Result(d, 0, 0)
 	}
 	if last := s.Offer(4); len(last.Drafts) > 0 && last.Odds[0] > first/2 {
-		t.Errorf("odds %v at first, %v after eight wrong drafts", first, last.Odds[0])
+		t.Errorf("odds %v at first, %v after five wrong drafts", first, last.Odds[0])
 	}
 }
 
