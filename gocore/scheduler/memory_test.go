@@ -54,12 +54,11 @@ func TestCharge(t *testing.T) {
 func TestMemoryForGrowthIsFoundInOrder(t *testing.T) {
 	s := scarce(t, 7, 0)
 	tell(t, s, Event{Kind: Kept, Bytes: GrowTokens})
-	for id, n := range map[uint64]int{1: 256} {
-		request(t, s, id, n)
-	}
+	request(t, s, 1, 256)
 	for id := uint64(2); id <= 5; id++ {
 		request(t, s, id, 100)
 	}
+	forward(t, s)
 	forward(t, s)
 	tell(t, s, Event{Kind: Park, ID: 3})
 	// 1 is at its end now, again and again; each time it takes one unit more.
@@ -84,26 +83,106 @@ func TestMemoryForGrowthIsFoundInOrder(t *testing.T) {
 	}
 }
 
-// TestYoungestWaits for growth with the cache it has, and joins wait behind it.
-func TestYoungestWaits(t *testing.T) {
-	s := scarce(t, 3, 0)
-	request(t, s, 1, 200)
-	request(t, s, 2, 255)
-	request(t, s, 3, 600)
+// TestWhoIsBlockedKeepsItsCache: a request at its cache's end waits behind an older
+// one, younger ones do not join before it, and when it is the oldest it recomputes
+// if only old and new buffers together do not fit.
+func TestWhoIsBlockedKeepsItsCache(t *testing.T) {
+	s := scarce(t, 3, 1)
+	request(t, s, 1, 100)
+	request(t, s, 2, 256)
 	forward(t, s)
-	forward(t, s) // 2 has 256 tokens cached soon
 	forward(t, s)
-	tell(t, s, Event{Kind: Kept, Bytes: GrowTokens})
-	tell(t, s, Event{Kind: Memory, Bytes: 2 * GrowTokens})
-	forward(t, s)
+	request(t, s, 3, 100)
 	p := forward(t, s)
-	if got := states(s, 1, 2, 3); !slices.Equal(got, []State{Decoding, Blocked, Failed}) && got[1] != Blocked || len(p.Passes[0].Rows) != 1 {
+	if got := states(s, 1, 2, 3); !slices.Equal(got, []State{Decoding, Blocked, Blocked}) || len(p.Passes[0].Rows) != 1 || len(p.Preempted) > 0 {
 		t.Fatalf("%v %+v", got, p)
 	}
-	request(t, s, 4, 1)
 	tell(t, s, Event{Kind: Cancel, ID: 1})
 	p = forward(t, s)
-	if got := states(s, 2, 4); !slices.Equal(got, []State{Decoding, Blocked}) || len(p.Preempted) > 0 || p.Passes[0].Rows[0].Capacity != 512 {
-		t.Errorf("%v %+v", got, p)
+	if !slices.Equal(p.Preempted, []uint64{2}) || len(p.Joins) != 2 || p.Joins[0] != (Join{ID: 2, Capacity: 512, Tokens: 257, Again: true}) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestDraftsAreCutBeforeMemoryIsTaken: kept prefixes and others stay where only
+// drafts would need more.
+func TestDraftsAreCutBeforeMemoryIsTaken(t *testing.T) {
+	s := scarce(t, 3, 0)
+	tell(t, s, Event{Kind: Kept, Bytes: GrowTokens})
+	request(t, s, 1, 253)
+	request(t, s, 2, 1)
+	forward(t, s)
+	tell(t, s, Event{Kind: Park, ID: 2}, looping(1, 4, 3, 2, 1))
+	p := s.Next(Budget{100})
+	if r := p.Passes[0].Rows[0]; r.Drafts != 3 || r.Capacity != 256 || p.Reclaim > 0 || len(p.Preempted) > 0 {
+		t.Errorf("%+v", p)
+	}
+	tell(t, s, Event{Kind: Kept})
+	p = s.Next(Budget{100})
+	if r := p.Passes[0].Rows[0]; r.Drafts != 4 || r.Capacity != 512 {
+		t.Errorf("with memory that is free: %+v", p)
+	}
+}
+
+// TestLookaheadNeedsRoom: a pass is not queued ahead at a cache's end.
+func TestLookaheadNeedsRoom(t *testing.T) {
+	s := scarce(t, 3, 0)
+	request(t, s, 1, 255)
+	forward(t, s)
+	for _, want := range []bool{true, false, true} {
+		if p := forward(t, s); p.Passes[0].Lookahead != want {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestHeadroom: a request joins with room for some tokens to come, or waits.
+func TestHeadroom(t *testing.T) {
+	s := started(t, Config{Running: 8, PrefillStep: 100, Headroom: 100}, Event{Kind: Define, Bytes: 1}, Event{Kind: Memory, Bytes: 3 * GrowTokens})
+	request(t, s, 1, 200)
+	tell(t, s, Event{Kind: Admit, ID: 2, N: 200, Max: 57}, Event{Kind: Credit, ID: 2, N: 1})
+	tell(t, s, Event{Kind: Admit, ID: 3, N: 200, Max: 58}, Event{Kind: Credit, ID: 3, N: 1})
+	p := s.Next(Budget{1000})
+	if len(p.Joins) != 2 || p.Joins[0].Capacity != 512 || p.Joins[1].Capacity != 256 {
+		t.Errorf("%+v", p.Joins)
+	}
+	if got := states(s, 1, 2, 3); !slices.Equal(got, []State{Prefilling, Prefilling, Blocked}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestParkedGiveUpTheirPlace where no more requests may run.
+func TestParkedGiveUpTheirPlace(t *testing.T) {
+	s := started(t, Config{Running: 2, PrefillStep: 100}, Event{Kind: Define, Bytes: 1}, Event{Kind: Memory, Bytes: 1 << 30})
+	for id := uint64(1); id <= 3; id++ {
+		request(t, s, id, 5)
+	}
+	forward(t, s)
+	if got := states(s, 3); got[0] != Waiting {
+		t.Errorf("%v", got)
+	}
+	tell(t, s, Event{Kind: Park, ID: 1})
+	if p := s.Next(Budget{100}); !slices.Equal(p.Preempted, []uint64{1}) || len(p.Joins) != 1 || p.Joins[0].ID != 3 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestAllEndWithMemoryForFew: forty requests that each grow to most of the budget.
+func TestAllEndWithMemoryForFew(t *testing.T) {
+	s, err := New(small())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(s, s, 3, 20000)
+	for id := uint64(1); id <= 40; id++ {
+		w.nextID = id
+		w.lives[id] = &life{order: int(id), class: uint32(id % 3), total: 40, max: 700}
+		w.must(Event{Kind: Admit, ID: id, Class: uint32(id % 3), N: 40, Max: 700})
+	}
+	w.drain(t)
+	if st := s.Stats(); st.Failed > 0 || st.Preemptions < 40 || st.Blocked < 10 || st.Recomputed > 20*st.Committed {
+		t.Errorf("%+v", st)
+	} else {
+		t.Logf("%+v", st)
 	}
 }

@@ -230,6 +230,25 @@ func crowd(t testing.TB, n int) func() {
 	return step
 }
 
+// BenchmarkStep256Deep is a step whose rows have as many drafts as may be.
+func BenchmarkStep256Deep(b *testing.B) {
+	s := started(b, Config{Running: 256, PrefillStep: 1}, Event{Kind: Define, Width: MaxWidth}, Event{Kind: Memory, Bytes: 1},
+		Event{Kind: Cost, N: 256, Tokens: 256, Nanos: 100}, Event{Kind: Cost, N: 256, Tokens: 1024, Nanos: 101})
+	for id := range uint64(256) {
+		odds := make([]uint32, MaxWidth-1)
+		for i := range odds {
+			odds[i] = uint32(million - int(id*7919+uint64(i)*104729/4)%million*(i+1)/MaxWidth)
+		}
+		slices.Sort(odds)
+		slices.Reverse(odds)
+		request(b, s, id, 1)
+		tell(b, s, looping(id, odds...))
+	}
+	for b.Loop() {
+		s.Next(Budget{8192})
+	}
+}
+
 func BenchmarkStep256(b *testing.B) {
 	step := crowd(b, 256)
 	b.ReportAllocs()
