@@ -55,17 +55,9 @@ func (s *Scheduler) of(q *sequence, e Event) error {
 		}
 		q.credit += e.N
 	case Drafts:
-		return draft(q, e)
+		return propose(q, e)
 	case Prefilled:
-		if q.state != Prefilling {
-			return fmt.Errorf("%w: prefilled while %v", ErrTransition, q.state)
-		}
-		if err := within("prefilled", e.N, 1, q.left()); err != nil {
-			return err
-		}
-		q.cached, q.fresh = q.cached+e.N, false
-		s.stats.Prefilled += uint64(e.N)
-		s.settle(q)
+		return s.prefilled(q, e.N)
 	case Committed:
 		return s.commit(q, e)
 	case Retract:
@@ -92,20 +84,22 @@ func (s *Scheduler) of(q *sequence, e Event) error {
 }
 
 func (s *Scheduler) define(e Event) error {
-	err := firstError(within("bytes a token", e.Bytes, 0, MaxTokenBytes), within("bytes a slot", e.SlotBytes, 0, MaxSlotBytes),
-		within("Pad", e.Pad, 0, MaxTokens), within("Width", e.Width, 0, MaxWidth))
+	err := firstError(within("bytes a token", e.Bytes, 0, MaxTokenBytes), within("bytes a token of a window", e.WindowBytes, 0, MaxTokenBytes),
+		within("window", e.Window, 0, MaxTokens), within("bytes of a state", e.StateBytes, 0, MaxStateBytes),
+		within("bytes a token of growth", e.GrowBytes, 0, MaxTokenBytes), within("width", e.Width, 0, MaxWidth))
 	if err != nil {
 		return err
 	}
 	c := s.class(e.Class)
 	if c == nil {
 		c = &class{id: e.Class}
-		i, _ := slices.BinarySearchFunc(s.classes, e.Class, func(c *class, id uint32) int { return int(int64(c.id) - int64(id)) })
+		i, _ := s.classAt(e.Class)
 		s.classes = slices.Insert(s.classes, i, c)
-	} else if c.users > 0 || s.memory.has(c) {
-		return fmt.Errorf("%w: class %d has requests or memory", ErrTransition, e.Class)
+	} else if c.users > 0 {
+		return fmt.Errorf("%w: class %d has requests", ErrTransition, e.Class)
 	}
-	c.tokenBytes, c.slotBytes, c.pad, c.solo, c.width = e.Bytes, e.SlotBytes, e.Pad, e.Solo, max(1, e.Width)
+	c.tokenBytes, c.windowBytes, c.window, c.stateBytes, c.growBytes = e.Bytes, e.WindowBytes, e.Window, e.StateBytes, e.GrowBytes
+	c.solo, c.width = e.Solo, max(1, e.Width)
 	return nil
 }
 
@@ -135,10 +129,14 @@ func (s *Scheduler) admit(e Event) error {
 }
 
 func (s *Scheduler) reuse(q *sequence, n int) error {
-	if err := within("reused", n, 0, q.total-1); err != nil {
+	most := q.total - 1
+	if q.runs() {
+		most = min(most, q.capacity)
+	}
+	if err := within("reused", n, 0, most); err != nil {
 		return err
 	}
-	if q.bank == nil {
+	if !q.runs() {
 		q.reused = n
 		return nil
 	}
@@ -153,7 +151,27 @@ func (s *Scheduler) reuse(q *sequence, n int) error {
 	return nil
 }
 
-func draft(q *sequence, e Event) error {
+func (s *Scheduler) prefilled(q *sequence, n int) error {
+	if !q.runs() || q.left() == 0 {
+		return fmt.Errorf("%w: prefilled while %v", ErrTransition, q.state)
+	}
+	if err := within("prefilled", n, 1, min(q.left(), q.capacity-q.cached)); err != nil {
+		return err
+	}
+	s.cache(q, n)
+	s.stats.Prefilled += uint64(n)
+	s.settle(q)
+	return nil
+}
+
+// cache notes that n tokens entered a request's cache, which has grown by then.
+func (s *Scheduler) cache(q *sequence, n int) {
+	q.cached, q.fresh = q.cached+n, false
+	s.memory.moment -= q.moment
+	q.moment = 0
+}
+
+func propose(q *sequence, e Event) error {
 	if err := firstError(within("drafts", len(e.Odds), 0, MaxWidth-1), within("drafts alone", e.N, 0, len(e.Odds)),
 		within("width", e.Width, 0, MaxWidth)); err != nil {
 		return err
@@ -171,18 +189,16 @@ func draft(q *sequence, e Event) error {
 // commit makes tokens final. A pass that was queued ahead may be read after its
 // request was preempted: then they count, but are not cached.
 func (s *Scheduler) commit(q *sequence, e Event) error {
-	if q.state == Waiting || q.state == Blocked && !q.again {
+	cached := q.runs() && q.left() == 0
+	if !cached && !q.again {
 		return fmt.Errorf("%w: committed while %v", ErrTransition, q.state)
 	}
 	most := min(q.credit, MaxTokens-q.total)
 	if q.remaining != Unlimited {
 		most = min(most, q.remaining)
 	}
-	if q.state == Decoding {
-		most = min(most, q.bank.keys-q.cached)
-	}
-	if q.state == Prefilling && !q.again {
-		most = 0 // its first token has not been computed
+	if cached {
+		most = min(most, q.capacity-q.cached)
 	}
 	if err := firstError(within("committed", e.N, 1, most), within("accepted", e.Accepted, 0, MaxWidth)); err != nil {
 		return err
@@ -193,8 +209,8 @@ func (s *Scheduler) commit(q *sequence, e Event) error {
 	if q.remaining != Unlimited {
 		q.remaining -= e.N
 	}
-	if q.state == Decoding {
-		q.cached, q.fresh = q.cached+e.N, false
+	if cached {
+		s.cache(q, e.N)
 	}
 	q.clear()
 	s.stats.Committed += uint64(e.N)
@@ -217,7 +233,7 @@ func (s *Scheduler) retract(q *sequence, n int) error {
 	q.reused = min(q.reused, q.total-1)
 	q.cached = max(0, min(q.cached, q.total-1))
 	q.clear()
-	if q.bank != nil {
+	if q.runs() {
 		s.settle(q)
 	}
 	return nil

@@ -7,10 +7,12 @@ type Kind uint8
 
 // The kinds of events, with the fields of Event that each uses.
 const (
-	// Define introduces Class or, while it has no requests, changes it: Bytes a
-	// token and SlotBytes a slot, Pad positions behind a slot's last one, Solo for
-	// requests that cannot share a pass, Width, the most rows of a request in one
-	// pass (0: 1).
+	// Define introduces Class, a loaded model, or, while it has no requests, changes
+	// it. A request's cache takes Bytes a token in layers that keep all, WindowBytes
+	// a token in layers that keep the last Window, and StateBytes whatever its
+	// length. While it grows, GrowBytes a token are taken on top for a moment: the
+	// copy of one layer. Width is the most tokens of a request in one pass (0: 1);
+	// Solo is for requests that cannot share a pass.
 	Define Kind = iota + 1
 	// Admit enters request ID of Class with N prompt tokens, of which Reused
 	// are hoped to be kept, and at most Max tokens to come (Unlimited: no limit).
@@ -24,7 +26,7 @@ const (
 	Credit
 	// Drafts replaces what request ID can verify next: Odds[i] is the chance, in
 	// millionths, that drafts 0 … i are all accepted. Alone in a pass, the first N
-	// are taken, in a pass of Width rows or more; with others the number is chosen
+	// are taken, in a pass padded to Width tokens; with others the number is chosen
 	// jointly, at least N with Force. Committed clears them.
 	Drafts
 	// Prefilled tells that N tokens entered the cache of request ID.
@@ -35,7 +37,8 @@ const (
 	// Retract takes the last N committed tokens of request ID back, with their
 	// credit.
 	Retract
-	// Cost tells that a pass of Class with N requests of Width rows took Nanos.
+	// Cost tells that a pass of Class with N rows and Tokens in all, padding
+	// included, took Nanos.
 	Cost
 	// Park sets request ID aside: it is not planned, and its memory goes first.
 	Park
@@ -56,32 +59,36 @@ const Unlimited = -1
 
 // Event is something that happened. Which fields count depends on Kind.
 type Event struct {
-	Kind      Kind
-	ID        uint64
-	Class     uint32
-	N         int
-	Max       int
-	Reused    int
-	Accepted  int
-	Step      int
-	Width     int
-	Pad       int
-	Bytes     int64
-	SlotBytes int64
-	Nanos     int64
-	Odds      []uint32
-	Solo      bool
-	Force     bool
+	Kind        Kind
+	ID          uint64
+	Class       uint32
+	N           int
+	Max         int
+	Reused      int
+	Accepted    int
+	Step        int
+	Width       int
+	Window      int
+	Tokens      int
+	Bytes       int64
+	WindowBytes int64
+	StateBytes  int64
+	GrowBytes   int64
+	Nanos       int64
+	Odds        []uint32
+	Solo        bool
+	Force       bool
 }
 
 // Limits of what events may say; they keep all sums far from overflow.
 const (
 	MaxTokens     = 1 << 24 // of a request
-	MaxWidth      = 32      // rows of a request in one pass
+	MaxWidth      = 32      // tokens of a request in one pass
 	MaxTokenBytes = 1 << 26
-	MaxSlotBytes  = 1 << 36
+	MaxStateBytes = 1 << 36
 	MaxBudget     = 1 << 60
 	million       = 1_000_000
+	maxRows       = 1 << 10
 	maxCredit     = 1 << 30
 	maxNanos      = 1 << 42 // over an hour
 )

@@ -9,7 +9,7 @@ import (
 )
 
 // journalMagic begins a journal; its digit is the format's version.
-const journalMagic = "axlm-journal-1\n"
+const journalMagic = "axlm-journal-2\n"
 
 const nextKind = 0 // in a journal, a call of Next
 
@@ -30,7 +30,7 @@ func Record(cfg Config, w io.Writer) (*Recorder, error) {
 	}
 	r := &Recorder{Scheduler: s, to: w}
 	b := writer{[]byte(journalMagic)}
-	b.int(int64(cfg.Slots), int64(cfg.PrefillStep), int64(cfg.MinKeys), int64(cfg.Headroom))
+	b.int(int64(cfg.Running), int64(cfg.PrefillStep), int64(cfg.Headroom))
 	r.write(b.to)
 	return r, nil
 }
@@ -68,10 +68,10 @@ func (r *Recorder) Next(b Budget) *Plan {
 func AppendEvent(to []byte, e Event) []byte {
 	w := writer{to}
 	w.uint(uint64(e.Kind), e.ID, uint64(e.Class), bit(e.Solo)|bit(e.Force)<<1, uint64(len(e.Odds)))
-	for _, n := range [...]int{e.N, e.Max, e.Reused, e.Accepted, e.Step, e.Width, e.Pad} {
+	for _, n := range [...]int{e.N, e.Max, e.Reused, e.Accepted, e.Step, e.Width, e.Window, e.Tokens} {
 		w.int(int64(n))
 	}
-	w.int(e.Bytes, e.SlotBytes, e.Nanos)
+	w.int(e.Bytes, e.WindowBytes, e.StateBytes, e.GrowBytes, e.Nanos)
 	for _, o := range e.Odds {
 		w.uint(uint64(o))
 	}
@@ -86,7 +86,7 @@ func Replay(from io.Reader, see func(*Plan) error) (*Scheduler, error) {
 	if _, err := io.ReadFull(r.in, magic); err != nil || string(magic) != journalMagic {
 		return nil, fmt.Errorf("scheduler: not a journal of this version")
 	}
-	cfg := Config{Slots: r.small(), PrefillStep: r.small(), MinKeys: r.small(), Headroom: r.small()}
+	cfg := Config{Running: r.small(), PrefillStep: r.small(), Headroom: r.small()}
 	if r.err != nil {
 		return nil, fmt.Errorf("scheduler: reading a journal: %w", r.err)
 	}
@@ -149,10 +149,10 @@ func (r *reader) event(kind uint64) Event {
 	e := Event{Kind: Kind(min(kind, 255)), ID: r.uint(), Class: uint32(r.uint())}
 	flags, odds := r.uint(), r.uint()
 	e.Solo, e.Force = flags&1 != 0, flags&2 != 0
-	for _, n := range [...]*int{&e.N, &e.Max, &e.Reused, &e.Accepted, &e.Step, &e.Width, &e.Pad} {
+	for _, n := range [...]*int{&e.N, &e.Max, &e.Reused, &e.Accepted, &e.Step, &e.Width, &e.Window, &e.Tokens} {
 		*n = r.small()
 	}
-	e.Bytes, e.SlotBytes, e.Nanos = r.int(), r.int(), r.int()
+	e.Bytes, e.WindowBytes, e.StateBytes, e.GrowBytes, e.Nanos = r.int(), r.int(), r.int(), r.int(), r.int()
 	if odds >= MaxWidth {
 		r.fail(fmt.Errorf("%w: %d odds", ErrValue, odds))
 		return e

@@ -88,7 +88,7 @@ func TestRecordedJournal(t *testing.T) {
 }
 
 func FuzzReplay(f *testing.F) {
-	f.Add([]byte(journalMagic + "\x20\x20\x20\x20"))
+	f.Add([]byte(journalMagic + "\x20\x20\x20"))
 	if journal, err := os.ReadFile(filepath.Join("testdata", "journal")); err == nil {
 		f.Add(journal[:2000])
 	}

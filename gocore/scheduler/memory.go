@@ -1,209 +1,148 @@
 package scheduler
 
 import (
-	"cmp"
-	"math/bits"
+	"math"
 	"slices"
 )
 
-// BlockTokens is how many tokens a block has, the unit of what is kept and told.
-const BlockTokens = 16
+const (
+	// BlockTokens is how many tokens a block has, the unit of what is kept and told.
+	BlockTokens = 16
+	// GrowTokens is the unit in which caches grow.
+	GrowTokens = 256
+)
 
-// class is a kind of request: those of one class share passes and banks.
+// class is a loaded model: its requests share passes.
 type class struct {
-	id         uint32
-	tokenBytes int64
-	slotBytes  int64
-	pad, width int
-	solo       bool
-	users      int
-	costs      *costs
+	id          uint32
+	tokenBytes  int64
+	windowBytes int64
+	window      int
+	stateBytes  int64
+	growBytes   int64
+	width       int
+	solo        bool
+	users       int
+	costs       *costs
 }
 
-// bytes is what one slot for keys tokens takes.
-func (c *class) bytes(keys int) int64 { return int64(keys+c.pad)*c.tokenBytes + c.slotBytes }
+// capacity is what a cache for so many tokens is grown to.
+func capacity(tokens int) int { return (tokens + GrowTokens - 1) / GrowTokens * GrowTokens }
 
-// bank is a row of slots of one capacity.
-type bank struct {
-	class *class
-	owner uint64 // of a solo class
-	keys  int
-	slots []*sequence
-	used  int
-}
-
-func (b *bank) at(i int) Slot { return Slot{b.class.id, b.owner, b.keys, i} }
-
-func (b *bank) bytes(slots int) int64 { return int64(slots) * b.class.bytes(b.keys) }
-
-func (b *bank) free() int { return slices.Index(b.slots, nil) }
-
-func (b *bank) take(q *sequence, i int) {
-	b.slots[i] = q
-	b.used++
-	q.bank, q.slot = b, i
-}
-
-func (b *bank) release(q *sequence) {
-	if b == nil {
-		return
-	}
-	b.slots[q.slot] = nil
-	b.used--
-	q.bank = nil
+// bytes is what a cache for so many tokens takes.
+func (c *class) bytes(tokens int) int64 {
+	n := capacity(tokens)
+	return int64(n)*c.tokenBytes + int64(min(n, c.window))*c.windowBytes + c.stateBytes
 }
 
 // memory is the ledger of what caches take.
 type memory struct {
 	budget  int64
 	kept    int64 // kept prefixes, as last told, less what was reclaimed since
-	charged int64 // all banks
-	peak    int64 // the most at any time, old and new buffers of a copy together
-	banks   []*bank
+	charged int64 // the caches of running requests
+	moment  int64 // what growth that was granted takes until it is carried out
+	peak    int64 // the most of both at any time
 }
 
-func order(b *bank, c *class, owner uint64, keys int) int {
-	return cmp.Or(cmp.Compare(b.class.id, c.id), cmp.Compare(b.owner, owner), cmp.Compare(b.keys, keys))
+// over is how much the budget lacks for n bytes more.
+func (m *memory) over(n int64) int64 { return m.charged + m.moment + m.kept + n - m.budget }
+
+func (s *Scheduler) reclaim(n int64) {
+	s.memory.kept -= n
+	s.plan.Reclaim += n
+	s.stats.Reclaimed += uint64(n)
 }
 
-func (m *memory) find(c *class, owner uint64, keys int) (int, bool) {
-	return slices.BinarySearchFunc(m.banks, struct{}{}, func(b *bank, _ struct{}) int { return order(b, c, owner, keys) })
-}
-
-func (m *memory) has(c *class) bool {
-	return slices.ContainsFunc(m.banks, func(b *bank) bool { return b.class == c })
-}
-
-// keysFor is the capacity of a slot for need tokens: a power of two, or, where
-// the budget would not take that alone, whole blocks up to the budget. 0: none.
-func (s *Scheduler) keysFor(c *class, need int) int {
-	if c.tokenBytes == 0 {
-		// Such states do not grow with the text.
-		if c.slotBytes > s.memory.budget {
-			return 0
-		}
-		return 2 * MaxTokens
-	}
-	keys := max(need, s.cfg.MinKeys)
-	keys = 1 << bits.Len(uint(keys-1))
-	if c.bytes(keys) <= s.memory.budget {
-		return keys
-	}
-	most := (s.memory.budget-c.slotBytes)/c.tokenBytes - int64(c.pad)
-	if most < int64(need) {
-		return 0
-	}
-	most = min(most, int64(keys))
-	if whole := most / BlockTokens * BlockTokens; whole >= int64(need) {
-		most = whole
-	}
-	return int(most)
-}
-
-// resize changes a bank's number of slots, if old and new fit the budget
-// together; reclaim tells whether kept prefixes may go for it.
-func (s *Scheduler) resize(b *bank, slots int, reclaim bool) bool {
+// take lets q's cache hold so many tokens, if that fits what is free.
+func (s *Scheduler) take(q *sequence, tokens int) bool {
+	more, moment := q.price(tokens)
 	m := &s.memory
-	var added int64 // a bank that goes is not copied
-	if slots > 0 {
-		added = b.bytes(slots)
+	if m.over(more+moment-q.moment) > 0 {
+		return false
 	}
-	if over := m.charged + added + m.kept - m.budget; over > 0 && slots > 0 {
-		if !reclaim || over > m.kept {
-			return false
+	if q.runs() {
+		s.stats.Grown++
+	}
+	m.charged += more
+	m.moment += moment - q.moment
+	m.peak = max(m.peak, m.charged+m.moment)
+	q.capacity, q.moment = capacity(tokens), moment
+	return true
+}
+
+// price is what a cache for so many tokens takes more than the one q has, and
+// what it takes for a moment, until old buffers are copied.
+func (q *sequence) price(tokens int) (more, moment int64) {
+	more = q.class.bytes(tokens)
+	if q.runs() {
+		more -= q.class.bytes(q.capacity)
+		moment = q.class.growBytes * int64(capacity(tokens))
+	}
+	return more, moment
+}
+
+// holds is what comes free when a running request goes.
+func (q *sequence) holds() int64 { return q.class.bytes(q.capacity) + q.moment }
+
+// release gives a request's memory back.
+func (s *Scheduler) release(q *sequence) {
+	if q.runs() {
+		s.memory.charged -= q.class.bytes(q.capacity)
+		s.memory.moment -= q.moment
+		q.capacity, q.moment = 0, 0
+	}
+}
+
+// obtain is take that finds memory elsewhere: first in kept prefixes, then with
+// parked requests and, where younger is set, with those younger than q. When all
+// of that would not suffice, nothing is taken from anybody.
+func (s *Scheduler) obtain(q *sequence, tokens int, younger bool) bool {
+	if s.take(q, tokens) {
+		return true
+	}
+	more, moment := q.price(tokens)
+	over := s.memory.over(more + moment - q.moment)
+	available := s.memory.kept
+	for _, v := range s.running {
+		if v.yields(q, younger) {
+			available += v.holds()
 		}
-		m.kept -= over
-		s.plan.Reclaim += over
-		s.stats.Reclaimed += uint64(over)
 	}
-	m.peak = max(m.peak, m.charged+added)
-	m.charged += added - b.bytes(len(b.slots))
-	s.plan.Changes = append(s.plan.Changes, Change{Op: Resize, At: b.at(0), From: len(b.slots), To: slots})
-	for len(b.slots) < slots {
-		b.slots = append(b.slots, nil)
+	if over > available {
+		return false
 	}
-	b.slots = b.slots[:slots]
-	if slots == 0 {
-		if i, ok := m.find(b.class, b.owner, b.keys); ok {
-			m.banks = slices.Delete(m.banks, i, i+1)
-		}
+	s.reclaim(min(over, s.memory.kept))
+	for !s.take(q, tokens) {
+		s.preempt(s.victim(q, younger))
 	}
 	return true
 }
 
-// acquire finds a free slot for q, growing its bank where the budget allows it.
-// more requests are expected for the same bank.
-func (s *Scheduler) acquire(q *sequence, keys, more int) (*bank, int) {
-	m := &s.memory
-	owner := uint64(0)
-	if q.class.solo {
-		owner, more = q.id, 0
-	}
-	at, ok := m.find(q.class, owner, keys)
-	if !ok {
-		m.banks = slices.Insert(m.banks, at, &bank{class: q.class, owner: owner, keys: keys})
-	}
-	b := m.banks[at]
-	if i := b.free(); i >= 0 {
-		return b, i
-	}
-	least := len(b.slots) + 1
-	for _, slots := range [...]int{ceil2(least + more), ceil2(least), least} {
-		if slots <= ceil2(s.cfg.Slots) && s.resize(b, slots, slots == least) {
-			return b, b.free()
-		}
-	}
-	if len(b.slots) == 0 {
-		m.banks = slices.Delete(m.banks, at, at+1)
-	}
-	return nil, 0
+// yields tells whether a running request may be preempted for q.
+func (v *sequence) yields(q *sequence, younger bool) bool {
+	return v != q && (v.parked || younger && v.order > q.order)
 }
 
-func ceil2(n int) int { return 1 << bits.Len(uint(n-1)) }
-
-// shrink gives up empty banks, and slots that nobody uses of others; keep is how
-// many slots a bank of some may keep.
-func (s *Scheduler) shrink(keep func(*bank) int) (changed bool) {
-	for i := len(s.memory.banks) - 1; i >= 0; i-- {
-		b := s.memory.banks[i]
-		if slots := keep(b); slots < len(b.slots) && s.shrinkBank(b, slots) {
-			changed = true
+// victim is whom to preempt for q: the youngest of the parked requests, else the
+// youngest that yields; nil if there is none.
+func (s *Scheduler) victim(q *sequence, younger bool) *sequence {
+	var found *sequence
+	for i := len(s.running) - 1; i >= 0; i-- {
+		v := s.running[i]
+		switch {
+		case v.parked && v != q:
+			return v
+		case found == nil && v.yields(q, younger):
+			found = v
 		}
 	}
-	return changed
+	return found
 }
 
-func (s *Scheduler) shrinkBank(b *bank, slots int) bool {
-	m := &s.memory
-	if slots > 0 && m.charged+b.bytes(slots) > m.budget-m.kept {
-		return false
-	}
-	for i := slots; i < len(b.slots); i++ {
-		if q := b.slots[i]; q != nil {
-			s.move(q, b, b.free())
-		}
-	}
-	return s.resize(b, slots, false)
-}
-
-func (s *Scheduler) move(q *sequence, to *bank, slot int) {
-	from := q.place()
-	q.bank.release(q)
-	to.take(q, slot)
-	for i := range s.plan.Joins { // joins come after all changes: there is nothing to move yet
-		if s.plan.Joins[i].ID == q.id {
-			s.plan.Joins[i].Slot = to.at(slot)
-			return
-		}
-	}
-	s.plan.Changes = append(s.plan.Changes, Change{Op: Move, ID: q.id, At: from, Into: to.at(slot)})
-	s.stats.Moves++
-}
-
-// preempt takes a request's slot; it joins again in its turn.
+// preempt takes a request's cache; it joins again in its turn.
 func (s *Scheduler) preempt(q *sequence) {
-	s.plan.Changes = append(s.plan.Changes, Change{Op: Preempt, ID: q.id, At: q.place()})
-	q.bank.release(q)
+	s.plan.Preempted = append(s.plan.Preempted, q.id)
+	s.release(q)
 	s.running = without(s.running, q)
 	s.queue = inserted(s.queue, q)
 	s.become(q, Preempted)
@@ -212,67 +151,32 @@ func (s *Scheduler) preempt(q *sequence) {
 	q.cached, q.reused, q.again = 0, 0, true
 }
 
-// victim is whom to preempt for q: of the parked requests the youngest, else the
-// youngest that is younger than q. Nobody but the parked goes for a nil q.
-func (s *Scheduler) victim(q *sequence) *sequence {
-	for i := len(s.running) - 1; i >= 0; i-- {
-		if v := s.running[i]; v.parked && v != q {
-			return v
-		}
+// block lets a request wait for memory.
+func (s *Scheduler) block(q *sequence) {
+	if q.state != Blocked {
+		s.become(q, Blocked)
+		s.stats.Blocked++
 	}
-	if n := len(s.running); q != nil && n > 0 && s.running[n-1].order > q.order {
-		return s.running[n-1]
-	}
-	return nil
 }
 
-func exact(b *bank) int { return b.used }
+// fail ends a request that cannot fit alone.
+func (s *Scheduler) fail(q *sequence) {
+	s.plan.Failed = append(s.plan.Failed, Failure{q.id, q.class.bytes(q.total), s.memory.budget, q.total})
+	s.stats.Failed++
+	s.end(q, Failed)
+}
 
-// obtain is acquire that takes from others.
-func (s *Scheduler) obtain(q *sequence, keys, more int, victims bool) (*bank, int) {
-	for {
-		if b, i := s.acquire(q, keys, more); b != nil {
-			return b, i
-		}
-		if s.shrink(exact) {
-			continue
-		}
-		var older *sequence
-		if victims {
-			older = q
-		}
-		v := s.victim(older)
-		if v == nil {
-			return nil, 0
-		}
-		s.preempt(v)
-	}
+func (s *Scheduler) fitsAlone(q *sequence, tokens int) bool {
+	return q.class.bytes(tokens) <= s.memory.budget
 }
 
 // shrinkToBudget makes what is charged fit a budget that became smaller.
 func (s *Scheduler) shrinkToBudget() {
-	m := &s.memory
-	for {
-		over := m.charged + m.kept - m.budget
-		if over <= 0 {
-			return
-		}
-		if gone := min(over, m.kept); gone > 0 {
-			m.kept -= gone
-			s.plan.Reclaim += gone
-			s.stats.Reclaimed += uint64(gone)
-			continue
-		}
-		// Nothing can be copied over the budget: banks go whole.
-		if s.shrink(func(b *bank) int {
-			if b.used == 0 {
-				return 0
-			}
-			return len(b.slots)
-		}) {
-			continue
-		}
-		v := s.victim(nil)
+	if over := s.memory.over(0); over > 0 {
+		s.reclaim(min(over, s.memory.kept))
+	}
+	for s.memory.over(0) > 0 {
+		v := s.victim(nil, false)
 		if v == nil {
 			v = s.running[len(s.running)-1]
 		}
@@ -280,13 +184,47 @@ func (s *Scheduler) shrinkToBudget() {
 	}
 }
 
-// grow moves rows that are at their slot's end to a longer one, the oldest first.
+// grow makes room for the next token of every request that goes on, the oldest
+// first, and then for drafts.
 func (s *Scheduler) grow() {
 	for i := 0; i < len(s.running); {
 		q := s.running[i]
-		s.grown(q)
+		if q.wanted() {
+			s.grown(q)
+		} else {
+			s.settle(q)
+		}
 		i = after(s.running, q.order) // others may have left
 	}
+	for _, q := range s.running {
+		if n := q.total + q.reach(); q.decodes() && n > q.capacity {
+			s.take(q, n) // without it the drafts are cut to the room
+		}
+	}
+}
+
+// grown makes room for a request's next token, or lets it wait.
+func (s *Scheduler) grown(q *sequence) {
+	switch {
+	case q.total <= q.capacity || s.obtain(q, q.total, true):
+		s.settle(q)
+	case !s.fitsAlone(q, q.total):
+		s.fail(q)
+	case s.oldest() == q:
+		// Only old and new buffers together do not fit: recomputed it does.
+		s.preempt(q)
+		s.admitted(q, true)
+	default:
+		s.block(q)
+	}
+}
+
+// oldest is the oldest running request that is not parked.
+func (s *Scheduler) oldest() *sequence {
+	if i := slices.IndexFunc(s.running, func(q *sequence) bool { return !q.parked }); i >= 0 {
+		return s.running[i]
+	}
+	return nil
 }
 
 // after is the index of the first request younger than order.
@@ -298,71 +236,51 @@ func after(list []*sequence, order uint64) int {
 	return i
 }
 
-// grown makes room for a row's next pass, or preempts it.
-func (s *Scheduler) grown(q *sequence) {
-	if q.parked || q.total+q.drafts() <= q.bank.keys {
-		return
-	}
-	for _, need := range [...]int{q.total + q.drafts(), q.total} {
-		if need <= q.bank.keys {
-			return // its drafts are cut to the room
-		}
-		keys := s.keysFor(q.class, need)
-		if keys <= q.bank.keys {
-			continue
-		}
-		// Only for the token that it must have do others give way.
-		get := func() (*bank, int) { return s.acquire(q, keys, 0) }
-		if need == q.total {
-			get = func() (*bank, int) { return s.obtain(q, keys, 0, true) }
-		}
-		if b, slot := get(); b != nil {
-			s.move(q, b, slot)
-			return
-		}
-	}
-	s.preempt(q) // without its own slot it may fit
-}
-
 // join lets the queue in, in order.
 func (s *Scheduler) join() {
-	for i := 0; i < len(s.queue) && len(s.running) < s.cfg.Slots; {
+	waits := uint64(math.MaxUint64) // the oldest running request that waits for memory
+	if i := slices.IndexFunc(s.running, func(q *sequence) bool { return q.state == Blocked }); i >= 0 {
+		waits = s.running[i].order
+	}
+	for i := 0; i < len(s.queue) && (len(s.running) < s.cfg.Running || s.victim(nil, false) != nil); {
 		q := s.queue[i]
 		if !q.wanted() {
 			i++
 			continue
 		}
-		if s.admitted(q) {
-			continue // it left the queue
+		if !s.fitsAlone(q, q.total) {
+			s.fail(q)
+			continue
 		}
-		if q.state != Blocked {
-			s.become(q, Blocked)
-			s.stats.Blocked++
+		// What comes free is first for those that wait in the middle of their text.
+		if waits < q.order || !s.admitted(q, false) {
+			s.block(q)
+			return
 		}
-		return
 	}
 }
 
-// admitted gives a request a slot, or ends it if none can ever be; false if it
-// has to wait.
-func (s *Scheduler) admitted(q *sequence) bool {
-	if s.keysFor(q.class, q.total) == 0 {
-		s.plan.Failed = append(s.plan.Failed, Failure{q.id, q.class.bytes(q.total), s.memory.budget, q.total})
-		s.stats.Failed++
-		s.end(q, Failed)
-		return true
+// admitted gives a request a cache; false if it has to wait. Room for some tokens
+// to come belongs to it, so that it does not join only to be preempted.
+func (s *Scheduler) admitted(q *sequence, younger bool) bool {
+	tokens := q.total + s.headroom(q)
+	if !s.fitsAlone(q, tokens) {
+		tokens = q.total
 	}
-	for _, need := range [...]int{q.total + s.headroom(q), q.total} {
-		keys := s.keysFor(q.class, need)
-		if keys == 0 {
-			continue
-		}
-		if b, slot := s.obtain(q, keys, s.alike(q, keys), false); b != nil {
-			s.seat(q, b, slot)
-			return true
-		}
+	if !s.obtain(q, tokens, younger) {
+		return false
 	}
-	return false
+	if len(s.running) >= s.cfg.Running {
+		s.preempt(s.victim(q, younger))
+	}
+	s.queue = without(s.queue, q)
+	s.running = inserted(s.running, q)
+	q.cached, q.fresh, q.served = q.reused, true, s.step
+	s.plan.Joins = append(s.plan.Joins, Join{q.id, q.capacity, q.total, q.reused, q.again})
+	s.stats.Joins++
+	s.stats.Reused += uint64(q.reused)
+	s.settle(q)
+	return true
 }
 
 // headroom is how many tokens to come a joining request gets room for.
@@ -371,42 +289,4 @@ func (s *Scheduler) headroom(q *sequence) int {
 		return s.cfg.Headroom
 	}
 	return min(s.cfg.Headroom, max(0, q.remaining-1)) // the last token is never cached
-}
-
-// alike counts the requests that wait with q for a slot of its kind, which its
-// bank can grow for at once.
-func (s *Scheduler) alike(q *sequence, keys int) int {
-	n := 0
-	for _, o := range s.queue {
-		if o != q && o.class == q.class && o.wanted() && s.keysFor(o.class, o.total+s.headroom(o)) == keys {
-			n++
-		}
-	}
-	return min(n, s.cfg.Slots-len(s.running)-1)
-}
-
-func (s *Scheduler) seat(q *sequence, b *bank, slot int) {
-	s.queue = without(s.queue, q)
-	s.running = inserted(s.running, q)
-	b.take(q, slot)
-	q.cached, q.fresh, q.served = q.reused, true, s.step
-	s.plan.Joins = append(s.plan.Joins, Join{q.id, b.at(slot), q.total, q.reused, q.again})
-	s.stats.Joins++
-	s.stats.Reused += uint64(q.reused)
-	s.settle(q)
-}
-
-// tidy gives memory back that nobody needs now: empty banks, and three quarters
-// of a bank that is hardly used.
-func (s *Scheduler) tidy() {
-	waits := len(s.queue) > 0
-	s.shrink(func(b *bank) int {
-		switch {
-		case b.used == 0:
-			return 0
-		case !waits && 4*b.used <= len(b.slots):
-			return ceil2(2 * b.used)
-		}
-		return len(b.slots)
-	})
 }

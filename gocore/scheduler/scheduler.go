@@ -1,22 +1,20 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
 
 // Config is what does not change while a scheduler runs.
 type Config struct {
-	Slots       int // the most requests that run at a time
+	Running     int // the most requests that run at a time
 	PrefillStep int // the most tokens of one chunk, where Admit does not say
-	MinKeys     int // the smallest capacity of a slot
-	Headroom    int // tokens to come that a joining request's slot has room for, if it may have so many
+	Headroom    int // tokens to come that a joining request's cache has room for, if it may have so many
 }
 
 // DefaultConfig suits a machine that serves some tens of requests.
-func DefaultConfig() Config {
-	return Config{Slots: 64, PrefillStep: 2048, MinKeys: 256, Headroom: 128}
-}
+func DefaultConfig() Config { return Config{Running: 64, PrefillStep: 2048, Headroom: 128} }
 
 // sequence is a request as the scheduler sees it.
 type sequence struct {
@@ -41,21 +39,20 @@ type sequence struct {
 	goal, width int
 	force       bool
 
-	bank  *bank
-	slot  int
-	again bool
+	capacity int   // tokens that its cache may hold; 0 without a cache
+	moment   int64 // bytes that growing to it takes until it is carried out
+	again    bool  // it was preempted once
 }
 
-func (q *sequence) place() Slot {
-	if q.bank == nil {
-		return Slot{}
-	}
-	return q.bank.at(q.slot)
-}
+// runs tells whether the request has a cache.
+func (q *sequence) runs() bool { return q.capacity > 0 }
 
-// wanted tells whether somebody waits for the request.
+// wanted tells whether the request has something to do that somebody waits for.
 func (q *sequence) wanted() bool {
-	return !q.parked && (q.credit > 0 || q.remaining == 0 && q.committed == 0)
+	if q.remaining == 0 {
+		return !q.parked && q.committed == 0
+	}
+	return !q.parked && q.credit > 0
 }
 
 // left is how many tokens are to be prefilled.
@@ -67,6 +64,18 @@ func (q *sequence) left() int {
 }
 
 func (q *sequence) decodes() bool { return q.state == Decoding && q.wanted() && q.remaining != 0 }
+
+// room is how many drafts its cache has room for beside its last token.
+func (q *sequence) room() int { return q.capacity - q.cached - 1 }
+
+// reach is for how many tokens beside its last one its next pass may need room.
+func (q *sequence) reach() int {
+	n := q.drafts()
+	if n > 0 {
+		n = max(n, min(q.width, q.class.width)-1)
+	}
+	return n
+}
 
 // drafts is how many drafts it may have in one pass, memory aside.
 func (q *sequence) drafts() int {
@@ -84,12 +93,12 @@ type Scheduler struct {
 	admits  uint64
 	classes []*class // by id
 	byID    map[uint64]*sequence
-	queue   []*sequence // without a slot, by order
-	running []*sequence // with a slot, by order
+	queue   []*sequence // without a cache, by order
+	running []*sequence // with a cache, by order
 	memory  memory
-	left    []Place
 	plan    Plan
 	ready   []*sequence
+	offers  []offer
 	stats   Stats
 	reached func(from, to State) // for tests
 }
@@ -97,8 +106,8 @@ type Scheduler struct {
 // New returns a scheduler without requests, classes or memory: Define and Memory
 // come before Admit.
 func New(cfg Config) (*Scheduler, error) {
-	err := firstError(within("Slots", cfg.Slots, 1, 1<<10), within("PrefillStep", cfg.PrefillStep, 1, MaxTokens),
-		within("MinKeys", cfg.MinKeys, 1, MaxTokens), within("Headroom", cfg.Headroom, 0, MaxTokens))
+	err := firstError(within("Running", cfg.Running, 1, maxRows), within("PrefillStep", cfg.PrefillStep, 1, MaxTokens),
+		within("Headroom", cfg.Headroom, 0, MaxTokens))
 	if err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
@@ -143,15 +152,7 @@ func (s *Scheduler) State(id uint64) (state State, ok bool) {
 func (s *Scheduler) Len() int { return len(s.byID) }
 
 func find(list []*sequence, order uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, order, func(q *sequence, order uint64) int {
-		switch {
-		case q.order < order:
-			return -1
-		case q.order > order:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(list, order, func(q *sequence, order uint64) int { return cmp.Compare(q.order, order) })
 }
 
 func inserted(list []*sequence, q *sequence) []*sequence {
@@ -166,14 +167,11 @@ func without(list []*sequence, q *sequence) []*sequence {
 	return list
 }
 
-// end takes a request out; the next plan tells of the slot that is free.
+// end takes a request out, with its memory.
 func (s *Scheduler) end(q *sequence, state State) {
 	s.become(q, state)
-	if state != Failed || q.bank != nil {
-		s.left = append(s.left, Place{ID: q.id, Slot: q.place(), Had: q.bank != nil})
-	}
 	s.running, s.queue = without(s.running, q), without(s.queue, q)
-	q.bank.release(q)
+	s.release(q)
 	q.class.users--
 	delete(s.byID, q.id)
 	s.stats.Ended++
@@ -182,23 +180,18 @@ func (s *Scheduler) end(q *sequence, state State) {
 // Next plans one step. The plan is valid until the next call.
 func (s *Scheduler) Next(b Budget) *Plan {
 	s.step++
-	p := &s.plan
-	p.reset(s.step)
-	b.Tokens = max(1, b.Tokens)
-	p.Left = append(p.Left, s.left...)
-	s.left = s.left[:0]
+	s.plan.reset(s.step)
 	s.shrinkToBudget()
 	s.grow()
 	s.join()
-	s.tidy()
-	rest := b.Tokens
+	rest := max(1, b.Tokens)
 	share := rest
 	if s.fills() {
 		share = max(1, rest-max(1, rest/4)) // of a budget of 1, prompts and rows get 1 each
 	}
 	rest -= s.passes(share)
 	s.chunks(max(rest, 1))
-	return p
+	return &s.plan
 }
 
 // fills tells whether some prompt can go on.
@@ -216,7 +209,7 @@ func (s *Scheduler) chunks(rest int) {
 			continue
 		}
 		n := min(q.left(), q.step, rest)
-		s.plan.Chunks = append(s.plan.Chunks, Chunk{ID: q.id, Slot: q.place(), From: q.cached, N: n})
+		s.plan.Chunks = append(s.plan.Chunks, Chunk{ID: q.id, Capacity: q.capacity, From: q.cached, N: n})
 		rest -= n
 		s.stats.Chunks++
 	}
@@ -224,7 +217,26 @@ func (s *Scheduler) chunks(rest int) {
 
 // passes plans one pass for each class with rows that are ready, and returns how
 // many tokens they take, at most share of them.
-func (s *Scheduler) passes(share int) int {
+func (s *Scheduler) passes(share int) (taken int) {
+	ready := s.pick(share)
+	for _, c := range s.classes {
+		if c.users > 0 && ready > 0 {
+			s.gather(c)
+		}
+	}
+	for i := range s.plan.Passes {
+		p := &s.plan.Passes[i]
+		s.draft(p, (share-ready)*len(p.Rows)/ready)
+		taken += p.size()
+		s.stats.Passes++
+		s.stats.Rows += uint64(len(p.Rows))
+	}
+	return taken
+}
+
+// pick chooses at most so many rows, those that waited longest; among equals the
+// oldest.
+func (s *Scheduler) pick(most int) int {
 	ready := s.ready[:0]
 	for _, q := range s.running {
 		if q.decodes() {
@@ -232,62 +244,38 @@ func (s *Scheduler) passes(share int) int {
 		}
 	}
 	s.ready = ready[:0]
-	if len(ready) > share {
-		// Those that waited longest; among equals the oldest.
-		slices.SortStableFunc(ready, func(a, b *sequence) int {
-			switch {
-			case a.served < b.served:
-				return -1
-			case a.served > b.served:
-				return 1
-			}
-			return 0
-		})
-		ready = ready[:share]
+	if len(ready) > most {
+		slices.SortStableFunc(ready, func(a, b *sequence) int { return cmp.Compare(a.served, b.served) })
+		ready = ready[:most]
 	}
 	for _, q := range ready {
 		q.served, q.chosen = s.step, s.step
 	}
-	taken := 0
-	for _, bank := range s.memory.banks { // by class and owner: a pass's banks lie together
-		var pass *Pass
-		if n := len(s.plan.Passes); n > 0 && !bank.class.solo && s.plan.Passes[n-1].Class == bank.class.id {
-			pass = &s.plan.Passes[n-1]
+	return len(ready)
+}
+
+// gather plans the pass of a class, or those of its rows where it is solo.
+func (s *Scheduler) gather(c *class) {
+	var p *Pass
+	for _, q := range s.running {
+		if q.class != c || q.chosen != s.step {
+			continue
 		}
-		from := 0
-		if pass != nil {
-			from = len(pass.Rows)
+		if p == nil || c.solo {
+			p = s.plan.pass(c.id)
 		}
-		for i, q := range bank.slots {
-			if q == nil || q.chosen != s.step {
-				continue
-			}
-			if pass == nil {
-				pass = s.plan.pass()
-				pass.Class = bank.class.id
-			}
-			pass.Rows = append(pass.Rows, Row{ID: q.id, Slot: bank.at(i), Length: q.cached})
-		}
-		if pass != nil && len(pass.Rows) > from {
-			slot := bank.at(0)
-			pass.Groups = append(pass.Groups, Group{Slot: slot, Slots: len(bank.slots), From: from, To: len(pass.Rows)})
-		}
+		p.Rows = append(p.Rows, Row{ID: q.id, Capacity: q.capacity, Length: q.cached})
 	}
-	for i := range s.plan.Passes {
-		p := &s.plan.Passes[i]
-		s.widen(p, share/len(ready))
-		taken += p.Width * len(p.Rows)
-		s.stats.Passes++
-		s.stats.Rows += uint64(len(p.Rows))
-	}
-	return taken
 }
 
 // class returns a class by its id, nil if there is none.
 func (s *Scheduler) class(id uint32) *class {
-	i, ok := slices.BinarySearchFunc(s.classes, id, func(c *class, id uint32) int { return int(int64(c.id) - int64(id)) })
-	if !ok {
-		return nil
+	if i, ok := s.classAt(id); ok {
+		return s.classes[i]
 	}
-	return s.classes[i]
+	return nil
+}
+
+func (s *Scheduler) classAt(id uint32) (int, bool) {
+	return slices.BinarySearchFunc(s.classes, id, func(c *class, id uint32) int { return cmp.Compare(c.id, id) })
 }

@@ -11,11 +11,11 @@ type State uint8
 
 // The states of a request. Finished, Cancelled and Failed are final.
 const (
-	Waiting    State = iota // admitted, has no slot yet
-	Prefilling              // has a slot; tokens before the last are not all cached
-	Decoding                // has a slot; only the last token is not cached
-	Blocked                 // first in the queue, but the memory does not suffice yet
-	Preempted               // gave up its slot, waits to join again
+	Waiting    State = iota // admitted, has no cache yet
+	Prefilling              // has a cache; tokens before the last are not all in it
+	Decoding                // has a cache; only the last token is not in it
+	Blocked                 // first in the queue, or at its cache's end, and the memory does not suffice yet
+	Preempted               // gave up its cache, waits to join again
 	Finished
 	Cancelled
 	Failed
@@ -36,9 +36,9 @@ func (s State) Final() bool { return s >= Finished }
 // transitions lists what may follow each state.
 var transitions = [...][]State{
 	Waiting:    {Prefilling, Decoding, Blocked, Cancelled, Failed},
-	Prefilling: {Decoding, Preempted, Finished, Cancelled, Failed},
-	Decoding:   {Prefilling, Preempted, Finished, Cancelled, Failed},
-	Blocked:    {Prefilling, Decoding, Finished, Cancelled, Failed},
+	Prefilling: {Decoding, Blocked, Preempted, Finished, Cancelled, Failed},
+	Decoding:   {Prefilling, Blocked, Preempted, Finished, Cancelled, Failed},
+	Blocked:    {Prefilling, Decoding, Preempted, Finished, Cancelled, Failed},
 	Preempted:  {Prefilling, Decoding, Blocked, Finished, Cancelled, Failed},
 	Finished:   nil,
 	Cancelled:  nil,

@@ -4,23 +4,23 @@ package scheduler
 type Stats struct {
 	Waiting, Prefilling, Decoding, Preempted int // requests now; Preempted are not among Waiting
 
-	Joins, Blocked, Preemptions, Moves, Failed, Ended uint64
+	Joins, Blocked, Preemptions, Grown, Failed, Ended uint64
 	Passes, Rows, Chunks                              uint64 // Rows ÷ Passes is how many share one
 	Prefilled, Recomputed, Reused                     uint64 // tokens
 	Committed, Drafted, Accepted                      uint64 // tokens
 	Reclaimed                                         uint64 // bytes of kept prefixes that gave way
 
-	Blocks               int   // of BlockTokens tokens, in the caches of running requests
-	SharedBlocks         int   // of them copied from kept prefixes
-	BankBytes, KeptBytes int64 // charged now
-	PeakBytes, Budget    int64
+	Blocks                int   // of BlockTokens tokens, in the caches of running requests
+	SharedBlocks          int   // of them copied from kept prefixes
+	CacheBytes, KeptBytes int64 // charged now
+	PeakBytes, Budget     int64 // the peak is of caches, with what growing takes for a moment
 }
 
 // Stats returns the counts.
 func (s *Scheduler) Stats() Stats {
 	st := s.stats
 	for _, q := range s.running {
-		if q.state == Prefilling {
+		if q.left() > 0 {
 			st.Prefilling++
 		} else {
 			st.Decoding++
@@ -36,6 +36,6 @@ func (s *Scheduler) Stats() Stats {
 		}
 	}
 	m := &s.memory
-	st.BankBytes, st.KeptBytes, st.PeakBytes, st.Budget = m.charged, m.kept, m.peak, m.budget
+	st.CacheBytes, st.KeptBytes, st.PeakBytes, st.Budget = m.charged, m.kept, m.peak, m.budget
 	return st
 }
