@@ -14,6 +14,21 @@ func newOffer(odds uint32, row int) offer { return offer(million-odds)<<32 | off
 func (o offer) odds() int64 { return million - int64(o>>32) }
 func (o offer) row() int    { return int(o & (1<<32 - 1)) }
 
+// likeliest leaves out offers that are not among the n first ones, for there are
+// far more than a pass takes and sorting all of them would be most of a step.
+func likeliest(offers []offer, n int) []offer {
+	const shift = 32 + 10
+	var counts [1 << 10]int
+	for _, o := range offers {
+		counts[o>>shift]++
+	}
+	end := offer(0)
+	for sum := 0; sum < n; end++ {
+		sum += counts[end]
+	}
+	return slices.DeleteFunc(offers, func(o offer) bool { return o>>shift >= end })
+}
+
 // draft decides how many drafts the rows of a pass have, at most so many in all.
 func (s *Scheduler) draft(p *Pass, most int) {
 	if len(p.Rows) == 1 {
@@ -76,6 +91,7 @@ func (s *Scheduler) draftJointly(p *Pass, most int) {
 	if most <= 0 || c.costs == nil {
 		return
 	}
+	s.offers = likeliest(s.offers, most)
 	slices.Sort(s.offers)
 	var k int
 	k, p.Probe = c.costs.choose(s.offers, len(p.Rows), base, most, gain)

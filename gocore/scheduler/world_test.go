@@ -293,4 +293,3 @@ func (w *world) end(e Event) {
 	w.must(e)
 	delete(w.lives, e.ID)
 }
-
