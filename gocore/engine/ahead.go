@@ -73,14 +73,14 @@ func (r *Request) FillPrompt(count int, wait time.Duration) (int, error) {
 // cache holds count tokens of its prompt.
 func (r *Request) fillUpTo(count int) {
 	if r.goal = min(count, r.total-1); int(r.filled.Load()) < r.goal {
-		r.engine.planner.Want(r.id, true)
+		r.engine.planner.want(r)
 	}
 }
 
 func (r *Request) rested() {
 	if r.goal > 0 && int(r.filled.Load()) >= r.goal {
 		r.goal = 0
-		r.engine.planner.Want(r.id, false)
+		r.engine.planner.rest(r)
 	}
 	r.out.Signal() // to FillPrompt
 }

@@ -10,7 +10,6 @@ import (
 	"axlm/gocore/errs"
 	"axlm/gocore/kvcache"
 	"axlm/gocore/models"
-	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
 
@@ -193,11 +192,10 @@ func (e *Engine) equip(r *Request) error {
 		r.borrow(c)
 		before = c.text
 	} else {
-		r.cache = r.model.model.NewCache(models.CacheOptions{
-			PadViews: e.padViews, MaxSize: r.options.MaxKVSize, Keep: keptRows,
-		})
+		r.cache = r.model.newCache(r.options.MaxKVSize)
 	}
-	r.base = r.cache.Offset() + r.total - len(r.prompt)
+	r.before = r.cache.Offset()
+	r.base = r.before + r.total - len(r.prompt)
 	if err := r.show(before); err != nil {
 		return err
 	}
@@ -205,6 +203,11 @@ func (e *Engine) equip(r *Request) error {
 		return err
 	}
 	return r.drafter.equip()
+}
+
+// newCache is an empty cache, of at most so many rows; 0 for any number.
+func (m *Model) newCache(size int) *kvcache.Cache {
+	return m.model.NewCache(models.CacheOptions{PadViews: m.engine.padViews, MaxSize: size, Keep: keptRows})
 }
 
 // keptRows is how many rows of a bounded cache stay, as mlx_lm has it.
@@ -217,8 +220,7 @@ func (r *Request) borrow(c *Cache) {
 
 // schedule enters the request with what is left of its prompt.
 func (e *Engine) schedule(r *Request) error {
-	pending := max(1, r.total-int(r.filled.Load()))
-	return e.planner.Add(scheduler.Request{ID: r.id, Pending: pending, PrefillStep: r.options.PrefillStepSize})
+	return e.planner.admit(r)
 }
 
 // release frees what the request holds.
@@ -250,11 +252,15 @@ func (e *Engine) settle(r *Request, more bool) error {
 	if waiting > 0 && r.ahead != nil {
 		return e.withdraw(r, more)
 	}
-	switch {
-	case r.cache.Offset() >= r.base+len(r.text)-waiting:
+	switch held := r.base + len(r.text) - waiting; {
+	case r.cache.Offset() >= held:
 		return nil
 	case r.out.State().Ended || !more:
-		return e.extend(r, r.text[len(r.text)-1:], rowRange{})
+		return e.catchUp(r, held)
+	default:
+		if err := e.catchUp(r, held-1); err != nil {
+			return err
+		}
 	}
 	b := &boarding{request: r, in: r.last()}
 	e.launch([]*boarding{b})
@@ -317,7 +323,7 @@ func (e *Engine) surrender(r *Request, err error) {
 
 // park settles the request and takes its cache away until Resume.
 func (e *Engine) park(r *Request) error {
-	e.planner.Remove(r.id)
+	e.planner.remove(r)
 	if err := e.leave(r, true); err != nil {
 		e.drop(r, err)
 		return err
@@ -366,10 +372,13 @@ func (r *Request) resume(c *Cache) error {
 	}
 	r.borrow(c)
 	r.base += c.Offset() + 1 - r.parked
+	r.before = -1 // what the reader did to it nobody knows
 	if err := r.engine.schedule(r); err != nil {
 		return err
 	}
-	r.engine.planner.Want(r.id, r.out.State().Wanted)
+	if r.out.State().Wanted {
+		r.engine.planner.want(r)
+	}
 	return nil
 }
 

@@ -28,7 +28,7 @@ func (e *Engine) offer(r *Request) error {
 	r.filled.Store(int64(r.total))
 	r.stats.DecodeSteps++
 	r.choosing.Store(true)
-	e.planner.Want(r.id, false)
+	e.planner.rest(r)
 	r.deliver([]Token{{Logprobs: logits}}, false)
 	return nil
 }
@@ -51,6 +51,7 @@ func (r *Request) Choose(id int32) error {
 			return // it ended, which Next tells
 		}
 		r.text = append(r.text, id)
+		r.engine.planner.chosen(r)
 		r.generated++
 		r.stats.GeneratedTokens = r.generated
 	})

@@ -8,13 +8,14 @@ import (
 	"log"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"axlm/gocore/errs"
 	"axlm/gocore/mailbox"
-	"axlm/gocore/scheduler"
 	"axlm/mlxc"
 )
 
@@ -28,6 +29,9 @@ type Config struct {
 	// WarmUp overrides the backend's default: on a GPU, verifying passes have
 	// one of few widths, and loading a model runs each of them.
 	WarmUp *bool
+	// KVBytes bounds what the requests' caches take in all; 0 for what the device
+	// has room for beside the weights.
+	KVBytes int
 }
 
 // Engine owns the thread that makes MLX calls, and the requests on it.
@@ -43,8 +47,13 @@ type Engine struct {
 	stream   mlxc.Stream
 	reader   mlxc.Stream // reads files: a CPU stream on every device
 	scope    *mlxc.Scope
-	planner  *scheduler.RoundRobin
+	planner  *planner
 	requests map[uint64]*Request
+	order    []*Request // the same, by their admission
+	models   []*Model
+	kvBytes  int        // what caches may take in all, 0 for what the device has room for
+	landed   *flight    // the last one that was read
+	landedAt time.Time
 	padViews bool
 	warm     bool   // passes have the widths that were warmed up
 	part     int    // layers of a long forward that are computed at once
@@ -54,11 +63,16 @@ type Engine struct {
 
 // New starts the engine's thread. The library must be loaded (mlxc.Load).
 func New(c Config) (*Engine, error) {
+	planner, err := newPlanner()
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
+		planner:  planner,
+		kvBytes:  c.KVBytes,
 		commands: mailbox.NewBox(),
 		quit:     make(chan struct{}),
 		finished: make(chan struct{}),
-		planner:  scheduler.NewRoundRobin(),
 		requests: map[uint64]*Request{},
 		part:     1,
 		wired:    -1,
@@ -96,9 +110,7 @@ func (e *Engine) run(c Config, started chan<- error) {
 		if e.leaving() {
 			return
 		}
-		plan := e.planner.All()
-		e.execute(plan.Items)
-		if len(plan.Items) == 0 {
+		if !e.step() {
 			select {
 			case <-e.quit:
 				return
@@ -162,8 +174,8 @@ func (e *Engine) start(c Config) error {
 func (e *Engine) stop() {
 	// What waits in the queue must not wait for ever: do answers at once now.
 	e.obey(e.commands.Close())
-	for _, r := range e.requests {
-		e.drop(r, ErrClosed)
+	for len(e.order) > 0 {
+		e.drop(e.order[0], ErrClosed)
 	}
 	e.scope.Close()
 	if err := e.stream.Synchronize(); err == nil && e.wired >= 0 {
@@ -214,11 +226,17 @@ func (e *Engine) postFor(r *Request, f func()) error {
 // doFor runs f on the engine's thread. Should it panic, r ends with that.
 func (e *Engine) doFor(r *Request, f func()) {
 	if err := guarded(func() error { f(); return nil }); err != nil {
-		e.planner.Remove(r.id)
-		delete(e.requests, r.id)
-		delete(r.model.live, r.id)
+		e.planner.remove(r)
+		e.leaveOut(r)
 		r.out.Fail(err)
 	}
+}
+
+// leaveOut takes the request out of the engine's.
+func (e *Engine) leaveOut(r *Request) {
+	delete(e.requests, r.id)
+	delete(r.model.live, r.id)
+	e.order = slices.DeleteFunc(e.order, func(o *Request) bool { return o == r })
 }
 
 // guarded runs f and turns a panic into an error.

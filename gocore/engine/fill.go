@@ -18,12 +18,28 @@ type filling struct {
 	err     error
 }
 
-// filling is the request's next n prompt tokens.
+// position is how many of the request's own tokens the cache holds.
+func (r *Request) position() int { return r.cache.Offset() - r.base + r.total - len(r.prompt) }
+
+// filling is what the cache lacks next, at most n tokens: of the prompt, or,
+// where the cache is made again, of the text after it. A prompt's last token
+// comes alone, as it does in decoding.
 func (r *Request) filling(n int) *filling {
-	from := int(r.filled.Load())
-	f := &filling{request: r, rows: r.embeddings(from, n), n: n}
+	from := r.position()
+	f := &filling{request: r, n: n}
+	switch {
+	case from >= r.total:
+		at := len(r.prompt) + from - r.total
+		f.ids = r.text[at : at+n]
+		return f
+	case from < r.total-1:
+		f.n = min(n, r.total-1-from)
+	default:
+		f.n = 1
+	}
+	f.rows = r.embeddings(from, f.n)
 	if len(r.prompt) > 0 {
-		f.ids = r.prompt[from : from+n]
+		f.ids = r.prompt[from : from+f.n]
 	}
 	return f
 }
@@ -41,7 +57,7 @@ func (e *Engine) fill(all []*filling) {
 			f.err = guarded(func() error { return e.filled(f) })
 		}
 		if f.err != nil {
-			e.drop(f.request, fmt.Errorf("%s: %w", scheduler.Prefill, f.err))
+			e.drop(f.request, fmt.Errorf("prefill: %w", f.err))
 		}
 	}
 	e.served = 0
@@ -56,14 +72,20 @@ func (e *Engine) filled(f *filling) error {
 	if err := mlxc.ClearCache(); err != nil {
 		return err
 	}
-	done := int(r.filled.Add(int64(f.n)))
+	done := min(r.position(), r.total)
+	r.filled.Store(max(r.filled.Load(), int64(done))) // less while a cache is made again
 	if len(r.prompt) > 0 {
 		if err := r.drafter.follow(r.prompt[:done]); err != nil {
 			return err
 		}
 	}
 	r.stats.PrefillSteps++
-	e.planner.Prefilled(r.id, f.n)
+	e.planner.tell(scheduler.Event{Kind: scheduler.Prefilled, ID: r.id, N: f.n})
+	if r.options.MaxTokens == 0 && done == r.total {
+		e.planner.rest(r)
+		r.deliver(nil, true)
+		return nil
+	}
 	r.rested()
 	return nil
 }
@@ -150,17 +172,13 @@ func (e *Engine) extend(r *Request, ids []int32, rows rowRange) error {
 	return e.evaluate(r.cache, max(len(ids), rows.n), r.wanted)
 }
 
-// finishPrompt puts the last prompt token into the cache and ends the request
-// without a token.
-func (e *Engine) finishPrompt(r *Request) error {
-	f := r.filling(1)
-	if err := e.extend(r, f.ids, f.rows); err != nil {
-		return err
+// catchUp extends the cache to so many tokens, those before the request included.
+func (e *Engine) catchUp(r *Request, held int) error {
+	for held > r.cache.Offset() {
+		f := r.filling(held - r.cache.Offset())
+		if err := e.extend(r, f.ids, f.rows); err != nil {
+			return err
+		}
 	}
-	if err := e.filled(f); err != nil {
-		return err
-	}
-	e.planner.Want(r.id, false)
-	r.deliver(nil, true)
 	return nil
 }

@@ -113,7 +113,11 @@ type Request struct {
 	parked    int            // the cache's offset when it was last taken, plus 1; 0: never
 	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
+	before    int            // the cache's offset when the request got it; -1 after it was given another
 	ahead     *pass          // queued before its turn, nil for none
+	credit    int            // tokens that it may run ahead of its reader
+	idle      int            // steps since a reader waited
+	next      proposal       // what the next pass could be
 	goal      int            // prompt tokens after which it rests, 0 for none
 	generated int
 	mark      int // the cache's offset at its checkpoint
@@ -215,6 +219,7 @@ func (e *Engine) admit(r *Request) {
 	}
 	r.stats.PromptTokens = r.total
 	e.requests[r.id] = r
+	e.order = append(e.order, r)
 	m.live[r.id] = r
 }
 
@@ -261,7 +266,7 @@ func (r *Request) want() {
 		return
 	}
 	r.goal = 0
-	r.engine.planner.Want(r.id, true)
+	r.engine.planner.want(r)
 }
 
 // Progress tells how many of the prompt's tokens the cache holds.
@@ -337,9 +342,8 @@ func (r *Request) deliver(tokens []Token, ended bool) {
 // gets that. It runs on the engine's thread.
 func (e *Engine) drop(r *Request, err error) {
 	if _, live := e.requests[r.id]; live {
-		delete(e.requests, r.id)
-		delete(r.model.live, r.id)
-		e.planner.Remove(r.id)
+		e.leaveOut(r)
+		e.planner.remove(r)
 		r.stats.CacheBytes = 0
 		r.model.past.Add(r.stats)
 		r.forget()

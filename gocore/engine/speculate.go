@@ -8,6 +8,7 @@ import (
 	"axlm/gocore/errs"
 	"axlm/gocore/ngram"
 	"axlm/gocore/sampling"
+	"axlm/gocore/scheduler"
 )
 
 // speculate gives the request its speculator, if its options want one.
@@ -143,22 +144,90 @@ func (m *Model) rows(offset int) int {
 	return max(1, m.drafted-offset)
 }
 
-// plan decides the pass after the last token that is final, for a forward that
-// so many requests share.
-func (r *Request) plan(mates int) input {
+// proposal is what the request's next pass could be.
+type proposal struct {
+	alone    bool           // no other request shares it
+	decision ngram.Decision // of a request alone
+	offer    ngram.Offer    // of one among others
+}
+
+// propose asks the requests that decode next what they could verify. One that
+// is alone decides for itself; those that share a pass make offers, of which
+// the scheduler takes what pays for all. While a plain pass of such a one is
+// under way its drafts after that pass's token stand for what to wait for.
+func (e *Engine) propose() {
+	mates := map[*Model]int{}
+	for _, r := range e.order {
+		if r.credit > 0 && r.shares() && r.decodes() {
+			mates[r.model]++
+		}
+	}
+	for _, r := range e.order {
+		if r.credit == 0 || r.options.ReaderChooses || r.spec == nil || !r.decodes() {
+			continue
+		}
+		if err := guarded(func() error { r.propose(r.shares() && mates[r.model] > 1); return nil }); err != nil {
+			e.drop(r, err)
+			return // the order has changed; the next step proposes again
+		}
+	}
+}
+
+func (r *Request) propose(shared bool) {
+	r.next = proposal{alone: !shared}
+	var event scheduler.Event
+	switch {
+	case r.generated == 0 && r.embeddings(r.total-1, 1).n > 0:
+		return
+	case !shared && r.ahead != nil:
+		return
+	case !shared:
+		d := r.spec.Plan(r.draftable())
+		if r.engine.warm {
+			d = fit(d)
+		}
+		// Padding must not reach where drafting must not.
+		d.Width = min(d.Width, r.rows())
+		r.next.decision = d
+		event.N, event.Width = min(len(d.Drafts), scheduler.MaxWidth-1), min(d.Width, scheduler.MaxWidth)
+		event.Odds = certain[:event.N]
+	default:
+		o := r.spec.Offer(min(r.draftable(), scheduler.MaxWidth-1))
+		r.next.offer = o
+		odds := o.Odds
+		if r.ahead != nil && len(odds) > 0 {
+			odds = odds[1:]
+		}
+		event.Odds, event.Force = millionths(odds), o.Force
+		if o.Force {
+			event.N = len(event.Odds)
+		}
+	}
+	r.engine.planner.drafts(r, event)
+}
+
+// certain are the odds of drafts that a request has chosen for itself.
+var certain = func() (all [scheduler.MaxWidth - 1]uint32) {
+	for i := range all {
+		all[i] = 1_000_000
+	}
+	return all
+}()
+
+// decide is the input of the pass after the last token that is final, with so
+// many of the drafts that were proposed.
+func (r *Request) decide(drafts int) input {
 	in := r.last()
 	if r.spec == nil || in.rows.n > 0 {
 		return in
 	}
-	d := r.spec.Plan(min(r.draftable(), ngram.MaxWidth/mates-1))
-	switch {
-	case mates > 1:
-		d.Width = len(d.Drafts) + 1
-	case r.engine.warm:
-		d = fit(d)
+	d := r.next.decision
+	if !r.next.alone {
+		d = r.spec.Take(r.next.offer, drafts)
+	} else if drafts < len(d.Drafts) {
+		d.Drafts, d.Width = d.Drafts[:drafts], drafts+1
 	}
-	// Padding must not reach where drafting must not.
-	d.Width = min(d.Width, r.rows())
+	r.next = proposal{}
 	in.decision = d
 	if len(d.Drafts) == 0 {
 		return in
@@ -183,12 +252,15 @@ func (r *Request) last() input {
 	return in
 }
 
-// planAhead decides how to go on after a pass that is queued already.
-func (r *Request) planAhead() ngram.Decision {
-	if r.spec == nil {
+// decideAhead decides how to go on after a pass that is queued already.
+func (r *Request) decideAhead() ngram.Decision {
+	switch {
+	case r.spec == nil:
 		return ngram.Decision{Lookahead: true}
+	case r.next.alone:
+		return r.spec.PlanAhead(r.draftable())
 	}
-	return r.spec.PlanAhead(r.draftable())
+	return r.spec.Take(r.next.offer, 0)
 }
 
 // learn tells the speculator what a pass committed and what it cost.
@@ -272,9 +344,11 @@ func (e *Engine) takeBack(r *Request, n int) error {
 	if r.spec != nil {
 		r.spec.Truncate(r.known + len(r.text))
 	}
-	// The cache lacks the last token of the text.
-	if err := e.rollback(r.cache, r.base+len(r.text)-1-r.mark); err != nil {
-		return fmt.Errorf("taking back %d tokens: %w", n, err)
+	// The cache lacks the last token of the text, and more while it is filled again.
+	if target := r.base + len(r.text) - 1; r.cache.Offset() > target {
+		if err := e.rollback(r.cache, target-r.mark); err != nil {
+			return fmt.Errorf("taking back %d tokens: %w", n, err)
+		}
 	}
-	return nil
+	return e.planner.retract(r, n)
 }

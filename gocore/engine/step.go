@@ -12,32 +12,120 @@ import (
 // clearEvery is after how many decode steps MLX's buffer cache is emptied.
 const clearEvery = 256
 
-// execute runs a plan: those that decode share passes, model by model, and then
-// those share that fill their prompts. An error ends the request that it is
-// about.
-func (e *Engine) execute(items []scheduler.Item) {
-	var decoding []*Request
-	var fills []*filling
-	for _, item := range items {
-		r := e.requests[item.ID]
-		switch {
-		case r == nil:
-			e.planner.Remove(item.ID)
-		case item.Phase == scheduler.Prefill:
-			fills = append(fills, r.filling(item.Tokens))
-		case r.shares():
-			decoding = append(decoding, r)
-		default:
-			e.alone(r)
+// stepTokens is how many tokens a step takes beside those that decode, so that
+// a long prompt does not keep them waiting.
+const stepTokens = 1024
+
+// step plans a step and runs it. It tells whether there was anything to do.
+func (e *Engine) step() bool {
+	e.propose()
+	plan := e.planner.Next(scheduler.Budget{Tokens: e.budget()})
+	if plan.Empty() {
+		return false
+	}
+	for _, id := range plan.Preempted {
+		if r := e.requests[id]; r != nil {
+			e.preempt(r)
 		}
 	}
-	for _, mates := range byModel(decoding, func(r *Request) *Model { return r.model }) {
-		e.decode(mates)
+	for _, f := range plan.Failed {
+		if r := e.requests[f.ID]; r != nil {
+			e.drop(r, f.Err())
+		}
+	}
+	for _, j := range plan.Joins {
+		if r := e.requests[j.ID]; r != nil {
+			e.planner.tell(scheduler.Event{Kind: scheduler.Reused, ID: j.ID, N: max(0, min(r.cache.Offset(), r.tokens()-1))})
+		}
+	}
+	e.pass(plan.Passes)
+	var fills []*filling
+	for _, c := range plan.Chunks {
+		if r := e.requests[c.ID]; r != nil && r.cache.Offset() == c.From {
+			fills = append(fills, r.filling(c.N))
+		}
 	}
 	for _, mates := range byModel(fills, func(f *filling) *Model { return f.request.model }) {
 		e.fill(mates)
 	}
+	for _, r := range e.order {
+		e.planner.idle(r)
+	}
+	return true
 }
+
+// budget is how many tokens the next step may take.
+func (e *Engine) budget() int {
+	tokens, decoding := 0, 0
+	for _, r := range e.order {
+		switch {
+		case r.credit == 0 && r.options.MaxTokens != 0:
+		case r.decodes():
+			decoding++
+		default:
+			tokens = max(tokens, r.options.PrefillStepSize)
+		}
+	}
+	if decoding > 0 {
+		tokens = min(tokens, stepTokens)
+	}
+	return min(tokens, scheduler.MaxTokens) + decoding*scheduler.MaxWidth
+}
+
+// decodes tells whether all but the last token of the text is in the cache.
+func (r *Request) decodes() bool {
+	return r.options.MaxTokens != 0 && r.cache != nil && r.cache.Offset() >= r.tokens()-1
+}
+
+// preempt takes the memory of the request's cache: it will be made again.
+func (e *Engine) preempt(r *Request) {
+	if r.cache == nil || !r.rebuildable() {
+		return
+	}
+	if r.ahead != nil {
+		r.ahead.free()
+		r.ahead = nil
+		r.keys.retract(0, &r.state)
+	}
+	fresh := r.model.newCache(r.options.MaxKVSize)
+	r.cache.Free()
+	r.cache, r.mark = fresh, 0
+	if r.borrowed != nil {
+		r.borrowed.state = fresh
+	}
+}
+
+// pass runs the passes of a plan: those of a model that can be shared as one.
+func (e *Engine) pass(passes []scheduler.Pass) {
+	var shared []*turn
+	for i := range passes {
+		p := &passes[i]
+		for _, row := range p.Rows {
+			r := e.requests[row.ID]
+			if r == nil || !r.decodes() {
+				continue
+			}
+			t := &turn{request: r, drafts: row.Drafts, lookahead: p.Lookahead}
+			switch {
+			case r.shares():
+				shared = append(shared, t)
+			case r.options.ReaderChooses:
+				if err := guarded(func() error { return e.offer(r) }); err != nil {
+					e.drop(r, fmt.Errorf("decode: %w", err))
+				}
+				e.landed = nil
+			default:
+				e.decode([]*turn{t})
+			}
+		}
+	}
+	for _, mates := range byModel(shared, func(t *turn) *Model { return t.request.model }) {
+		e.decode(mates)
+	}
+}
+
+// shares tells whether the request can decode in one pass with others.
+func (r *Request) shares() bool { return !r.options.ReaderChooses && r.drafter == nil }
 
 // byModel groups parts of a plan, in order.
 func byModel[T any](all []T, model func(T) *Model) [][]T {
@@ -57,47 +145,22 @@ func byModel[T any](all []T, model func(T) *Model) [][]T {
 	return groups
 }
 
-// shares tells whether the request can decode in one pass with others.
-func (r *Request) shares() bool {
-	return r.options.MaxTokens != 0 && !r.options.ReaderChooses && r.drafter == nil
-}
-
-// alone runs the next step of a request that decodes by itself.
-func (e *Engine) alone(r *Request) {
-	err := guarded(func() error {
-		switch {
-		case r.options.MaxTokens == 0:
-			return e.finishPrompt(r)
-		case r.options.ReaderChooses:
-			return e.offer(r)
-		}
-		e.decode([]*Request{r})
-		return nil
-	})
-	if err != nil {
-		e.drop(r, fmt.Errorf("%s: %w", scheduler.Decode, err))
-	}
-	e.served = r.id
-}
-
 // turn is a request's part in one step of decoding.
 type turn struct {
-	request *Request
-	pass    *pass
-	ahead   bool // the pass was launched a step ago
-	err     error
+	request   *Request
+	drafts    int  // of those proposed, the first ones
+	lookahead bool // the next pass may be queued
+	pass      *pass
+	ahead     bool // the pass was launched a step ago
+	err       error
 }
 
 // decode makes at least one token for each of some requests of one model: a
 // pass each, launched now or one step ago, is read and verified. Those that are
 // launched now share a forward, and so do those that are queued for the next
 // step. This is the only place where tokens become final.
-func (e *Engine) decode(requests []*Request) {
+func (e *Engine) decode(turns []*turn) {
 	entered := time.Now()
-	turns := make([]*turn, len(requests))
-	for i, r := range requests {
-		turns[i] = &turn{request: r}
-	}
 	err := guarded(func() error {
 		e.take(turns, entered)
 		e.queue(turns)
@@ -108,19 +171,46 @@ func (e *Engine) decode(requests []*Request) {
 		}
 		return nil
 	})
+	e.bookCost(turns, entered)
 	for _, t := range turns {
 		t.pass.free()
 		if t.err == nil {
 			t.err = err
 		}
 		if t.err != nil {
-			e.drop(t.request, fmt.Errorf("%s: %w", scheduler.Decode, t.err))
+			e.drop(t.request, fmt.Errorf("decode: %w", t.err))
 		}
 	}
 	e.served = 0
-	if len(requests) == 1 {
-		e.served = requests[0].id
+	if len(turns) == 1 {
+		e.served = turns[0].request.id
 	}
+}
+
+// bookCost tells the scheduler what a pass took that requests shared.
+func (e *Engine) bookCost(turns []*turn, entered time.Time) {
+	now := time.Now()
+	var f *flight
+	for _, t := range turns {
+		if t.err != nil || t.pass == nil || f != nil && t.pass.flight != f {
+			e.landed = nil
+			return
+		}
+		f = t.pass.flight
+	}
+	started := entered
+	if turns[0].ahead {
+		started = e.landedAt
+	}
+	// One that was queued while something else ran tells nothing.
+	if f.shared && (!turns[0].ahead || e.landed != nil) {
+		if n, err := e.planner.number(classOf(turns[0].request)); err == nil {
+			e.planner.tell(scheduler.Event{
+				Kind: scheduler.Cost, Class: n, N: len(turns), Tokens: f.rows, Nanos: max(1, now.Sub(started).Nanoseconds()),
+			})
+		}
+	}
+	e.landed, e.landedAt = f, now
 }
 
 // take gives each turn its pass: the one that was queued for it, or one that is
@@ -133,13 +223,13 @@ func (e *Engine) take(turns []*turn, entered time.Time) {
 		if p := r.ahead; p != nil {
 			r.ahead = nil
 			t.pass, t.ahead = p, true
-			p.decision = r.planAhead()
+			p.decision = r.decideAhead()
 			p.timing.paused, p.timing.shared = entered.Sub(r.delivered), e.served != r.id
 			continue
 		}
 		b := &boarding{request: r}
 		t.err = guarded(func() error {
-			b.in = r.plan(len(turns))
+			b.in = r.decide(t.drafts)
 			return r.drafter.failed()
 		})
 		if t.err == nil {
@@ -162,7 +252,7 @@ func (e *Engine) queue(turns []*turn) {
 	var next []*boarding
 	var owners []*turn
 	for _, t := range turns {
-		if t.err == nil && t.pass.decision.Lookahead && t.request.remaining() > 1 {
+		if t.err == nil && t.lookahead && t.pass.decision.Lookahead && t.request.remaining() > 1 {
 			next, owners = append(next, &boarding{request: t.request, in: input{after: t.pass}}), append(owners, t)
 		}
 	}
@@ -217,7 +307,7 @@ func (e *Engine) land(t *turn) error {
 		}
 	}
 	r.learn(p, accepted, seconds)
-	e.planner.Want(r.id, false)
+	e.planner.committed(r, len(tokens), accepted)
 	r.deliver(tokens, ended)
 	r.delivered = time.Now()
 	return nil

@@ -48,6 +48,9 @@ func NewWindow(size int, pad bool) *Window { return &Window{size: size, pad: pad
 // Offset implements Layer.
 func (c *Window) Offset() int { return c.ringed + c.pending.rows }
 
+// Size is how many tokens a query sees.
+func (c *Window) Size() int { return c.size }
+
 // seen is the first position that a query at position p sees.
 func (c *Window) seen(p int) int { return max(0, p-c.size+1) }
 

@@ -54,6 +54,9 @@ func (s *Scheduler) of(q *sequence, e Event) error {
 			q.served = s.step
 		}
 		q.credit += e.N
+	case Rest:
+		q.credit = 0
+		q.clear()
 	case Drafts:
 		return propose(q, e)
 	case Prefilled:

@@ -22,7 +22,8 @@ const (
 	// Reused tells that the cache of request ID begins with N kept tokens, fewer
 	// than it has in all. Before it joins, that is what is hoped for.
 	Reused
-	// Credit lets request ID run N tokens further ahead of its reader.
+	// Credit lets request ID run N tokens further ahead of its reader; Rest, at the
+	// end, takes what is left of that back.
 	Credit
 	// Drafts replaces what request ID can verify next: Odds[i] is the chance, in
 	// millionths, that drafts 0 … i are all accepted. Alone in a pass, the first N
@@ -52,6 +53,8 @@ const (
 	Memory
 	// Kept tells that kept prefixes take Bytes of the budget now.
 	Kept
+	// Rest takes the credit of request ID back: nobody waits for it.
+	Rest
 )
 
 // Unlimited is the Max of a request without a limit.
