@@ -50,7 +50,6 @@ type Engine struct {
 	planner  *planner
 	requests map[uint64]*Request
 	order    []*Request // the same, by their admission
-	models   []*Model
 	kvBytes  int        // what caches may take in all, 0 for what the device has room for
 	landed   *flight    // the last one that was read
 	landedAt time.Time

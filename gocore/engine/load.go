@@ -109,6 +109,7 @@ func (e *Engine) load(dir string, o LoadOptions, l *Load) (*Model, error) {
 	m.bytes.Store(bytesOf(arrays))
 	m.parameters.Store(int64(m.store.Parameters()))
 	l.total.Store(m.bytes.Load())
+	_ = e.post(e.allot) // a closed engine needs none
 	if o.Lazy {
 		return m, nil
 	}
@@ -153,6 +154,7 @@ func (e *Engine) CheckTensors(folder *weights.Folder, manifest *weights.Manifest
 		err := m.assemble(nil)
 		if err == nil {
 			m.store.Free()
+			e.planner.forget(m)
 		}
 		return err
 	})
@@ -190,6 +192,11 @@ func (m *Model) assemble(adapter *weights.Adapter) error {
 	m.drafted = st.FixedLength()
 	m.vocab, m.layers = built.VocabSize(), built.Layers()
 	m.caches = len(built.NewCache(models.CacheOptions{}).Layers)
+	if err := m.engine.measure(m); err != nil {
+		st.Free()
+		m.model, m.store = nil, nil
+		return err
+	}
 	return nil
 }
 

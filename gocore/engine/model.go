@@ -156,6 +156,8 @@ func (m *Model) Close() error {
 		if m.model != nil {
 			m.store.Free()
 			m.model, m.store = nil, nil
+			m.engine.planner.forget(m)
+			m.engine.allot()
 			return mlxc.ClearCache()
 		}
 		return nil

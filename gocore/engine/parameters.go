@@ -143,6 +143,9 @@ func (m *Model) rebuild(ctx context.Context, gone error, adapter *string, again 
 			m.model, m.store = built, store
 			m.bytes.Store(bytesOf(store.Arrays()))
 			m.parameters.Store(int64(store.Parameters()))
+			if err := e.measure(m); err != nil {
+				return err
+			}
 			if adapter != nil {
 				m.adapter.Store(adapter)
 			}

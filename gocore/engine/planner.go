@@ -2,13 +2,14 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"log"
 	"math"
 
 	"axlm/gocore/kvcache"
+	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/gocore/scheduler"
+	"axlm/mlxc"
 )
 
 // planner tells the scheduler what happens to the engine's requests.
@@ -25,9 +26,9 @@ type planner struct {
 type class struct {
 	model     *Model
 	solo      bool
-	bounded   int              // rows of a cache of bounded size, 0 for none
-	quantised QuantisedKV      // how the cache is quantised
-	uncounted bool             // a cache that the caller brought, of whose text not all is known
+	bounded   int         // rows of a cache of bounded size, 0 for none
+	quantised QuantisedKV // how the cache is quantised
+	uncounted bool        // a cache that the caller brought, of whose text not all is known
 }
 
 // cacheSize is what a model's cache takes in memory.
@@ -201,7 +202,11 @@ func (p *planner) chosen(r *Request) {
 // the scheduler does not know: it is entered again.
 func (p *planner) retract(r *Request, n int) error {
 	wanted := r.credit > 0
-	if err := p.Apply(scheduler.Event{Kind: scheduler.Retract, ID: r.id, N: n}); err != nil {
+	err := p.Apply(scheduler.Event{Kind: scheduler.Retract, ID: r.id, N: n})
+	if errors.Is(err, scheduler.ErrUnknown) {
+		return nil // its cache is being taken from it
+	}
+	if err != nil {
 		p.remove(r)
 		if err := p.admit(r); err != nil {
 			return err
@@ -258,6 +263,41 @@ func sizeOf(c *kvcache.Cache) cacheSize {
 	return size
 }
 
+// measure learns what the model's caches take, from one to which a token is
+// appended that nobody computes, and what is left for all caches.
+func (e *Engine) measure(m *Model) error {
+	cache := m.newCache(0)
+	defer cache.Free()
+	err := e.build(func(s *mlxc.Scope) { m.model.Forward(s, models.One(s.FromInt32s([]int32{0}, 1, 1), cache, 0)) })
+	if err != nil {
+		return err
+	}
+	e.planner.measure(m, sizeOf(cache))
+	e.allot()
+	return nil
+}
+
+// leastShare is the part of the memory that caches may take in any case: where
+// the weights fill the rest, generating is slow, but no error.
+const leastShare = 8
+
+// allot sets what caches may take in all: what was asked for, or what the device
+// has room for beside the weights, three quarters of the memory where it does
+// not say; any number of bytes where even that is not known.
+func (e *Engine) allot() {
+	bytes := int64(e.kvBytes)
+	if bytes == 0 {
+		if bytes = int64(e.device.WorkingSet); bytes == 0 {
+			bytes = int64(e.device.Memory) / 4 * 3
+		}
+		for m := range e.planner.sizes {
+			bytes -= m.bytes.Load()
+		}
+		bytes = max(bytes, int64(e.device.Memory)/leastShare)
+	}
+	e.planner.budget(bytes)
+}
+
 // tokens counts what the request's cache is to hold: what was there before, the
 // prompt, and what was generated.
 func (r *Request) tokens() int { return r.base + len(r.text) }
@@ -265,4 +305,3 @@ func (r *Request) tokens() int { return r.base + len(r.text) }
 // rebuildable tells whether the cache could be made again from tokens: it was
 // empty before the request.
 func (r *Request) rebuildable() bool { return r.before == 0 }
-

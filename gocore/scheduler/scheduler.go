@@ -81,7 +81,7 @@ func (q *sequence) reach() int {
 func (q *sequence) drafts() int {
 	n := min(len(q.odds), q.credit-1, q.class.width-1)
 	if q.remaining != Unlimited {
-		n = min(n, q.remaining-1)
+		n = min(n, q.remaining) // the last token may be a draft, too
 	}
 	return max(0, n)
 }

@@ -68,6 +68,10 @@ func (w *world) event() {
 	case k < 98:
 		w.kept = int64(w.r.IntN(20000))
 		w.must(Event{Kind: Kept, Bytes: w.kept})
+		if !slices.Contains(w.ahead, id) {
+			w.must(Event{Kind: Rest, ID: id})
+			l.credit = 0
+		}
 	default: // what is refused changes nothing
 		bad := []Event{{Kind: Admit, ID: id, N: 1}, {Kind: Credit, ID: w.nextID + 9, N: 1}, {Kind: Prefilled, ID: id, N: MaxTokens},
 			{Kind: Committed, ID: id, N: l.credit + 1}, {Kind: 99, ID: id}, {Kind: Credit, ID: id}}

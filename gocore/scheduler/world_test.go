@@ -265,12 +265,15 @@ func (w *world) pass(t *testing.T, pass Pass, served map[uint64]bool) {
 		w.grow(t, row.ID, row.Capacity)
 		n := 1 + row.Drafts
 		if l.order <= last || l.parked || l.class != pass.Class || n > l.credit || n > max(1, w.classes[l.class].Width) ||
-			row.Length+max(n, pass.Width) > row.Capacity || l.max >= 0 && n > l.max-l.given || l.cached != l.total-1 ||
+			row.Length+max(n, pass.Width) > row.Capacity || l.max >= 0 && row.Drafts > l.max-l.given || l.cached != l.total-1 ||
 			(row.Route == RouteVerify) != (row.Drafts > 0) {
 			t.Fatalf("row %+v of %+v", row, *l)
 		}
 		last = l.order
 		got := 1 + w.r.IntN(n)
+		if l.max >= 0 {
+			got = min(got, l.max-l.given)
+		}
 		l.cached, l.total, l.given, l.credit = l.cached+got, l.total+got, l.given+got, l.credit-got
 		w.must(Event{Kind: Committed, ID: row.ID, N: got, Accepted: got - 1})
 		switch {
