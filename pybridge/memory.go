@@ -51,3 +51,15 @@ func ArrayProbe(address int) (string, error) {
 func ArrayForget(address int) (int, error) {
 	return call(func() (int, error) { return 0, mlxc.ForgetArrayAt(uintptr(address)) })
 }
+
+// SetKvBytes bounds what the requests' caches take together; 0 leaves that to
+// the core.
+func SetKvBytes(bytes int) (int, error) {
+	return call(func() (int, error) {
+		e, err := running()
+		if err != nil {
+			return 0, err
+		}
+		return 0, e.SetKVBytes(bytes)
+	})
+}

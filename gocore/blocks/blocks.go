@@ -218,6 +218,9 @@ func (l *Ledger) settle(b *Block) {
 	}
 }
 
+// Budget is what the blocks may take in all.
+func (l *Ledger) Budget() int64 { return l.budget }
+
 // SetBudget changes the budget and evicts what is over it. What is in use may
 // stay over it until it is released.
 func (l *Ledger) SetBudget(bytes int64) {

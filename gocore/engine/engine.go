@@ -44,20 +44,21 @@ type Engine struct {
 	device   Device
 
 	// What follows is touched by the engine's thread alone.
-	stream   mlxc.Stream
-	reader   mlxc.Stream // reads files: a CPU stream on every device
-	scope    *mlxc.Scope
-	planner  *planner
-	requests map[uint64]*Request
-	order    []*Request // the same, by their admission
-	kvBytes  int        // what caches may take in all, 0 for what the device has room for
-	landed   *flight    // the last one that was read
-	landedAt time.Time
-	padViews bool
-	warm     bool   // passes have the widths that were warmed up
-	part     int    // layers of a long forward that are computed at once
-	served   uint64 // the request of the last step
-	wired    int    // limit to restore on exit, −1 for none
+	stream    mlxc.Stream
+	reader    mlxc.Stream // reads files: a CPU stream on every device
+	scope     *mlxc.Scope
+	planner   *planner
+	requests  map[uint64]*Request
+	order     []*Request // the same, by their admission
+	keptBytes int64      // that kept prefixes take, as the scheduler was told
+	kvBytes   int        // what caches may take in all, 0 for what the device has room for
+	landed    *flight    // the last one that was read
+	landedAt  time.Time
+	padViews  bool
+	warm      bool   // passes have the widths that were warmed up
+	part      int    // layers of a long forward that are computed at once
+	served    uint64 // the request of the last step
+	wired     int    // limit to restore on exit, −1 for none
 }
 
 // New starts the engine's thread. The library must be loaded (mlxc.Load).

@@ -33,7 +33,7 @@ func (r *Request) filling(n int) *filling {
 		f.ids = r.text[at : at+n]
 		return f
 	case from < r.total-1:
-		f.n = min(n, r.total-1-from)
+		f.n = r.stop(from, from+min(n, r.total-1-from)) - from
 	default:
 		f.n = 1
 	}
@@ -80,6 +80,9 @@ func (e *Engine) filled(f *filling) error {
 		}
 	}
 	r.stats.PrefillSteps++
+	if err := e.keep(r); err != nil {
+		return err
+	}
 	e.planner.tell(scheduler.Event{Kind: scheduler.Prefilled, ID: r.id, N: f.n})
 	if r.options.MaxTokens == 0 && done == r.total {
 		e.planner.rest(r)

@@ -9,6 +9,8 @@ import (
 	"axlm/gocore/models"
 	"axlm/gocore/ngram"
 	"axlm/gocore/nn"
+	"axlm/gocore/prefix"
+	"axlm/gocore/scheduler"
 	"axlm/gocore/weights"
 	"axlm/mlxc"
 )
@@ -40,6 +42,7 @@ type Model struct {
 	live   map[uint64]*Request
 	past   Stats // of requests that are gone
 	passes PassStats
+	kept   *prefixes // nil for none
 }
 
 // Bytes counts what the weights take in memory.
@@ -129,16 +132,23 @@ type ModelStats struct {
 	Stats
 	Requests int               `json:"requests"` // present ones
 	Passes   PassStats         `json:"passes"`
+	Prefixes *prefix.Stats     `json:"prefixes,omitempty"` // while some are kept
 	Ngram    ngram.SharedStats `json:"ngram"`
+	// Scheduler counts what the scheduler did for all models together.
+	Scheduler scheduler.Stats `json:"scheduler"`
 }
 
 // Stats adds up what the model's requests did.
 func (m *Model) Stats() (ModelStats, error) {
 	var total ModelStats
 	err := m.engine.do(func() error {
-		total = ModelStats{Stats: m.past, Requests: len(m.live), Passes: m.passes, Ngram: m.shared.Stats()}
+		total = ModelStats{Stats: m.past, Requests: len(m.live), Passes: m.passes, Ngram: m.shared.Stats(), Scheduler: m.engine.planner.Stats()}
 		for _, r := range m.live {
 			total.Add(r.count())
+		}
+		if m.kept != nil {
+			st := m.kept.index.Stats()
+			total.Prefixes = &st
 		}
 		return nil
 	})
@@ -156,7 +166,9 @@ func (m *Model) Close() error {
 		if m.model != nil {
 			m.store.Free()
 			m.model, m.store = nil, nil
+			m.forgetPrefixes()
 			m.engine.planner.forget(m)
+			m.engine.countKept()
 			m.engine.allot()
 			return mlxc.ClearCache()
 		}

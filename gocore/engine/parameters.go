@@ -141,6 +141,12 @@ func (m *Model) rebuild(ctx context.Context, gone error, adapter *string, again 
 			}
 			m.store.Free()
 			m.model, m.store = built, store
+			if m.kept != nil { // of other weights
+				budget := m.kept.index.Budget()
+				m.forgetPrefixes()
+				m.kept = newPrefixes(budget)
+				e.countKept()
+			}
 			m.bytes.Store(bytesOf(store.Arrays()))
 			m.parameters.Store(int64(store.Parameters()))
 			if err := e.measure(m); err != nil {

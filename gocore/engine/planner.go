@@ -277,6 +277,14 @@ func (e *Engine) measure(m *Model) error {
 	return nil
 }
 
+// SetKVBytes changes Config.KVBytes. It does not wait for the engine.
+func (e *Engine) SetKVBytes(bytes int) error {
+	return e.post(func() {
+		e.kvBytes = bytes
+		e.allot()
+	})
+}
+
 // leastShare is the part of the memory that caches may take in any case: where
 // the weights fill the rest, generating is slow, but no error.
 const leastShare = 8

@@ -113,6 +113,7 @@ type Request struct {
 	parked    int            // the cache's offset when it was last taken, plus 1; 0: never
 	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
+	keptTo    int            // tokens of the text whose states are kept
 	before    int            // the cache's offset when the request got it; -1 after it was given another
 	ahead     *pass          // queued before its turn, nil for none
 	credit    int            // tokens that it may run ahead of its reader
@@ -139,6 +140,7 @@ type Stats struct {
 	PrefillSteps    int `json:"prefill_steps"`
 	DecodeSteps     int `json:"decode_steps"`
 	CacheBytes      int `json:"cache_bytes"`
+	ReusedTokens    int `json:"reused_tokens"` // whose states were kept from another request
 	// Speculation is nil for plain decoding.
 	Speculation *ngram.Stats `json:"speculation,omitempty"`
 }
@@ -150,6 +152,7 @@ func (s *Stats) Add(o Stats) {
 	s.PrefillSteps += o.PrefillSteps
 	s.DecodeSteps += o.DecodeSteps
 	s.CacheBytes += o.CacheBytes
+	s.ReusedTokens += o.ReusedTokens
 }
 
 // Generate admits a request. ids must hold at least one token, each within the

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"axlm/gocore/kvcache"
@@ -20,6 +21,9 @@ const stepTokens = 1024
 func (e *Engine) step() bool {
 	e.propose()
 	plan := e.planner.Next(scheduler.Budget{Tokens: e.budget()})
+	if plan.Empty() && e.makeRoom() {
+		plan = e.planner.Next(scheduler.Budget{Tokens: e.budget()})
+	}
 	if plan.Empty() {
 		return false
 	}
@@ -33,9 +37,10 @@ func (e *Engine) step() bool {
 			e.drop(r, f.Err())
 		}
 	}
+	e.reclaim(plan.Reclaim)
 	for _, j := range plan.Joins {
 		if r := e.requests[j.ID]; r != nil {
-			e.planner.tell(scheduler.Event{Kind: scheduler.Reused, ID: j.ID, N: max(0, min(r.cache.Offset(), r.tokens()-1))})
+			e.join(r)
 		}
 	}
 	e.pass(plan.Passes)
@@ -52,6 +57,28 @@ func (e *Engine) step() bool {
 		e.planner.idle(r)
 	}
 	return true
+}
+
+// makeRoom lets the memory go of requests whose readers take nothing, where
+// others that are waited for cannot go on without it. It tells whether there
+// are such.
+func (e *Engine) makeRoom() bool {
+	waited := slices.ContainsFunc(e.order, func(r *Request) bool { return r.credit > 0 || r.waitsForMemory() })
+	found := false
+	for _, r := range e.order {
+		if waited && r.credit == 0 && r.idle <= idleSteps {
+			r.idle = idleSteps
+			e.planner.idle(r)
+			found = true
+		}
+	}
+	return found
+}
+
+// waitsForMemory tells whether a request is to process its prompt alone and
+// cannot.
+func (r *Request) waitsForMemory() bool {
+	return r.options.MaxTokens == 0 && r.cache != nil && r.position() < r.total
 }
 
 // budget is how many tokens the next step may take.
@@ -77,6 +104,20 @@ func (r *Request) decodes() bool {
 	return r.options.MaxTokens != 0 && r.cache != nil && r.cache.Offset() >= r.tokens()-1
 }
 
+// join gives a request that has memory now what is kept of its text's beginning.
+func (e *Engine) join(r *Request) {
+	held := 0
+	err := guarded(func() (err error) {
+		held, err = e.reuse(r)
+		return err
+	})
+	if err != nil {
+		e.drop(r, fmt.Errorf("going on from a kept prefix: %w", err))
+		return
+	}
+	e.planner.tell(scheduler.Event{Kind: scheduler.Reused, ID: r.id, N: max(0, min(held, r.tokens()-1))})
+}
+
 // preempt takes the memory of the request's cache: it will be made again.
 func (e *Engine) preempt(r *Request) {
 	if r.cache == nil || !r.rebuildable() {
@@ -89,7 +130,7 @@ func (e *Engine) preempt(r *Request) {
 	}
 	fresh := r.model.newCache(r.options.MaxKVSize)
 	r.cache.Free()
-	r.cache, r.mark = fresh, 0
+	r.cache, r.mark, r.keptTo = fresh, 0, 0
 	if r.borrowed != nil {
 		r.borrowed.state = fresh
 	}
@@ -309,6 +350,9 @@ func (e *Engine) land(t *turn) error {
 	r.learn(p, accepted, seconds)
 	e.planner.committed(r, len(tokens), accepted)
 	r.deliver(tokens, ended)
+	if ended && !r.cache.Whole() {
+		_ = e.keep(r) // the text is there; that its state is not kept is no error
+	}
 	r.delivered = time.Now()
 	return nil
 }

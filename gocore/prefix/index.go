@@ -101,6 +101,17 @@ func (x *Index) Lookup(salt string, tokens []int32) Match {
 	return m
 }
 
+// Known tells whether there is a payload after tokens, a whole number of blocks.
+func (x *Index) Known(salt string, tokens []int32) bool {
+	var at *blocks.Block
+	for end := blocks.Size; end <= len(tokens); end += blocks.Size {
+		if at = x.ledger.Find(salt, at, tokens[end-blocks.Size:end]); at == nil {
+			return false
+		}
+	}
+	return at != nil && at.Payload != 0
+}
+
 // Release ends the use of what Lookup found.
 func (x *Index) Release(m *Match) {
 	x.ledger.Release(m.block)
@@ -155,6 +166,9 @@ func (x *Index) Shrink(bytes int64) bool { return x.ledger.Shrink(bytes) }
 
 // SetBudget changes the budget.
 func (x *Index) SetBudget(bytes int64) { x.ledger.SetBudget(bytes) }
+
+// Budget is what the payloads may take in all.
+func (x *Index) Budget() int64 { return x.ledger.Budget() }
 
 // Bytes is what the payloads take.
 func (x *Index) Bytes() int64 { return x.ledger.Stats().Bytes }

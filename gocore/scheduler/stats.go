@@ -2,18 +2,36 @@ package scheduler
 
 // Stats count what happened since the start, and what is now.
 type Stats struct {
-	Waiting, Prefilling, Decoding, Preempted int // requests now; Preempted are not among Waiting
+	Waiting    int `json:"waiting"` // requests now, without a cache; Preempted are not among them
+	Prefilling int `json:"prefilling"`
+	Decoding   int `json:"decoding"`
+	Preempted  int `json:"preempted"`
 
-	Joins, Blocked, Preemptions, Grown, Failed, Ended uint64
-	Passes, Rows, Chunks                              uint64 // Rows ÷ Passes is how many share one
-	Prefilled, Recomputed, Reused                     uint64 // tokens
-	Committed, Drafted, Accepted                      uint64 // tokens
-	Reclaimed                                         uint64 // bytes of kept prefixes that gave way
+	Joins       uint64 `json:"joins"`
+	Blocked     uint64 `json:"blocked"`
+	Preemptions uint64 `json:"preemptions"`
+	Grown       uint64 `json:"grown"`
+	Failed      uint64 `json:"failed"`
+	Ended       uint64 `json:"ended"`
 
-	Blocks                int   // of BlockTokens tokens, in the caches of running requests
-	SharedBlocks          int   // of them copied from kept prefixes
-	CacheBytes, KeptBytes int64 // charged now
-	PeakBytes, Budget     int64 // the peak is of caches, with what growing takes for a moment
+	Passes uint64 `json:"passes"`
+	Rows   uint64 `json:"rows"` // rows ÷ passes is how many share one
+	Chunks uint64 `json:"chunks"`
+
+	Prefilled  uint64 `json:"prefilled"` // tokens, from here on
+	Recomputed uint64 `json:"recomputed"`
+	Reused     uint64 `json:"reused"`
+	Committed  uint64 `json:"committed"`
+	Drafted    uint64 `json:"drafted"`
+	Accepted   uint64 `json:"accepted"`
+	Reclaimed  uint64 `json:"reclaimed_bytes"` // of kept prefixes that gave way
+
+	Blocks       int   `json:"blocks"`        // of BlockTokens tokens, in the caches of running requests
+	SharedBlocks int   `json:"shared_blocks"` // of them copied from kept prefixes
+	CacheBytes   int64 `json:"cache_bytes"`   // charged now
+	KeptBytes    int64 `json:"kept_bytes"`
+	PeakBytes    int64 `json:"peak_bytes"` // of caches, with what growing takes for a moment
+	Budget       int64 `json:"budget_bytes"`
 }
 
 // Stats returns the counts.

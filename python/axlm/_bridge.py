@@ -370,6 +370,11 @@ def ask(requests: Sequence[int]) -> None:
     call(core.functions.ask, core.bytes_in(struct.pack(f"={len(requests)}Q", *requests)))
 
 
+def set_kv_bytes(limit: int) -> None:
+    """Bound what requests' caches take together, in bytes; 0 leaves it to the core."""
+    call(_loaded().functions.set_kv_bytes, limit)
+
+
 def fill(requests: Sequence[int], counts: Sequence[int]) -> None:
     """Let the core process some requests' prompts at once, each up to so many tokens, without waiting for them."""
     core = _loaded()

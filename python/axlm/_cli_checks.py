@@ -14,6 +14,7 @@ from .ngram import ngram_options
 
 _LEAST = {
     "batch_size": 1,
+    "kv_bytes": 1,
     "limit": 1,
     "max_kv_size": 1,
     "num_shots": 0,

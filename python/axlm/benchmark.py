@@ -14,7 +14,7 @@ from typing import Any
 from . import _fallback
 from ._delegate import delegate, run_as
 from .benchmark_report import Difference, Trial, describe, make_report
-from .cli_options import UsageError, add_ngram
+from .cli_options import UsageError, add_memory, add_ngram
 from .suite import command
 from .suite.table import write_report
 
@@ -204,6 +204,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--delay", type=float, default=0, help="seconds to wait before each trial (default: 0)")
     add("--trust-remote-code", action="store_true", help="run Python code that comes with the tokenizer or model")
     add_ngram(parser)
+    add_memory(parser)
     add("--compare", choices=("mlx_lm",), help="measure this engine too, in alternation, and compare the tokens")
     add("--json", nargs="?", const="-", metavar="FILE", help="write the report as JSON, without FILE in place of lines")
     command.add_arguments(parser)

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _fallback
 from ._delegate import delegate, run_as
-from .cli_options import UsageError, add_model, add_ngram, add_sampling
+from .cli_options import UsageError, add_memory, add_model, add_ngram, add_sampling
 from .generate import DEFAULT_MODEL, stream_generate
 from .sample_utils import make_sampler
 from .utils import load
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     add("--seed", type=int, default=0, help="seed of MLX's random numbers (default: 0)")
     add_ngram(parser)
+    add_memory(parser)
     add("--max-kv-size", type=int, help="the most tokens that attention remembers")
     add("--prefill-step-size", type=int, default=2048, help="prompt tokens per forward pass (default: 2048)")
     add("-m", "--max-tokens", type=int, default=256, help="the most tokens of an answer, -1: no limit (default: 256)")

@@ -95,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         _cli_checks.check(args)
+        if (limit := getattr(args, "kv_bytes", None)) is not None:
+            from .memory import set_kv_bytes
+
+            set_kv_bytes(limit)
         return args.run(args)
 
     return _guarded(command, run)

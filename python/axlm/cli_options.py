@@ -68,6 +68,16 @@ def add_ngram(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Add the option that bounds memory."""
+    parser.add_argument(
+        "--kv-bytes",
+        type=int,
+        metavar="N",
+        help="what the key-value caches may take in all (default: what the device has room for beside the weights)",
+    )
+
+
 def add_quantized_cache(parser: argparse.ArgumentParser) -> None:
     """Add the options for a quantised key-value cache."""
     add = parser.add_argument

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from .cli_options import UsageError, add_model, add_ngram, add_quantized_cache, add_sampling, json_object
+from .cli_options import UsageError, add_memory, add_model, add_ngram, add_quantized_cache, add_sampling, json_object
 
 
 def _truth(text: str) -> bool:
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--min-tokens-to-keep", type=int, default=1, help="how many tokens --min-p keeps at least (default: 1)")
     add("--seed", type=int, help="seed of MLX's random numbers")
     add_ngram(parser)
+    add_memory(parser)
     add("--ignore-chat-template", action="store_true", help="take the prompt as it is")
     add("--use-default-chat-template", action="store_true", help="accepted for mlx_lm's sake; changes nothing")
     add("--chat-template-config", metavar="JSON", help="further arguments of the chat template, as a JSON object")
