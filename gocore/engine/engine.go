@@ -47,7 +47,7 @@ type Engine struct {
 	requests map[uint64]*Request
 	padViews bool
 	warm     bool   // passes have the widths that were warmed up
-	part     int    // layers of a long forward that are computed at once
+	pace     pace   // of long forwards
 	served   uint64 // the request of the last step
 	wired    int    // limit to restore on exit, −1 for none
 }
@@ -60,7 +60,6 @@ func New(c Config) (*Engine, error) {
 		finished: make(chan struct{}),
 		planner:  scheduler.NewRoundRobin(),
 		requests: map[uint64]*Request{},
-		part:     1,
 		wired:    -1,
 	}
 	started := make(chan error)
