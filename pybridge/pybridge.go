@@ -292,6 +292,18 @@ func ModelFree(model int) (int, error) {
 	})
 }
 
+// KeepPrefixes lets a model keep the states of prompts and answers for requests
+// that begin alike, in so many bytes; 0 for none. It does not wait.
+func KeepPrefixes(model int, bytes int) (int, error) {
+	return call(func() (int, error) {
+		m, err := get(bridge.models, "model", model)
+		if err != nil {
+			return 0, err
+		}
+		return 0, m.KeepPrefixes(bytes)
+	})
+}
+
 // Stats begins to count what a model's requests did, and returns the job's
 // handle. Its result is JSON.
 func Stats(model int) (int, error) {

@@ -23,6 +23,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "speculative_generate_step": lambda model, tokenizer, **options: list(
         speculative_generate_step([1, 2], model, model, **options)
     ),
+    "batch_generate": lambda model, tokenizer, **options: axlm.batch_generate(model, tokenizer, [[1, 2]], **options),
 }
 
 

@@ -12,6 +12,7 @@ import axlm
 import mlx.core as mx
 import pytest
 from axlm.sample_utils import make_logits_processors, make_sampler
+from mlx_lm import sample_utils as upstream
 from mlx_lm.generate import generate_step as their_step
 from oracle import theirs
 
@@ -88,6 +89,27 @@ def test_a_sampler_outside_the_vocabulary(loaded: Any, token: int) -> None:
     ):
         run(model, sampler=lambda logprobs: mx.array([token], mx.int64))
     assert len(run(model)) == 3
+
+
+@pytest.mark.parametrize("token", [1024, 10**8, -1])
+@pytest.mark.parametrize("theirs_too", [False, True], ids=["ours", "mlx_lm's"])
+@pytest.mark.parametrize("python", [False, True], ids=["core", "Python"])
+def test_settings_that_name_no_token(loaded: Any, token: int, python: bool, theirs_too: bool) -> None:
+    """Wherever the choice is made: MLX would write beside the array."""
+    model = loaded[0]
+    make = upstream if theirs_too else axlm.sample_utils
+    extra = [same] if python else []
+    bias = make.make_logits_processors({token: 5.0})
+    with pytest.raises(ValueError, match="logit_bias"):
+        run(model, logits_processors=[*bias, *extra])
+    sampler = make.make_sampler(0.8, xtc_probability=1.0, xtc_threshold=0.0, xtc_special_tokens=[token])
+    with pytest.raises(ValueError, match="xtc_special_tokens"):
+        run(model, sampler=sampler, logits_processors=extra)
+    assert len(run(model, logits_processors=extra)) == 3
+    with pytest.raises(ValueError, match="xtc_special_tokens"):
+        make_sampler(0.8, xtc_probability=1.0, xtc_special_tokens=[token])(mx.zeros((1, 1024)))
+    with pytest.raises(ValueError, match="logit_bias"):
+        make_logits_processors({token: 5.0})[0](mx.array(PROMPT), mx.zeros((1, 1024)))
 
 
 def test_the_default_device_stays_the_users(folder: Path) -> None:

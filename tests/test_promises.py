@@ -36,7 +36,7 @@ def test_what_is_not_there_is_said_before_the_installation() -> None:
     before, heading, _ = README.partition("\n## Install\n")
     assert heading
     missing = before.partition("**What is not there.**")[2].partition("\n\n")[0]
-    assert "server" in missing and "batch_generate" in missing and "in turn" in missing
+    assert "server" in missing
     assert not hasattr(axlm, "server")  # once there is one, the text is to be changed
 
 

@@ -258,7 +258,8 @@ FORKED = """
             print("spawn" in str(error), flush=True)
         stream.close()
         del stream, model
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     print(len(list(stream)), flush=True)
 """
 

@@ -56,7 +56,7 @@ type Engine struct {
 	landedAt  time.Time
 	padViews  bool
 	warm      bool   // passes have the widths that were warmed up
-	part      int    // layers of a long forward that are computed at once
+	pace      pace   // of long forwards
 	served    uint64 // the request of the last step
 	wired     int    // limit to restore on exit, −1 for none
 }
@@ -74,7 +74,6 @@ func New(c Config) (*Engine, error) {
 		quit:     make(chan struct{}),
 		finished: make(chan struct{}),
 		requests: map[uint64]*Request{},
-		part:     1,
 		wired:    -1,
 	}
 	started := make(chan error)

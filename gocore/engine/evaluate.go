@@ -7,12 +7,25 @@ import (
 	"axlm/mlxc"
 )
 
-// Parts of a long forward take about this long: a request, a model or the
-// process that is given up is let go after one of them.
-const (
-	shortPart = 50 * time.Millisecond
-	longPart  = 200 * time.Millisecond
-)
+// aPart is about how long a part of a long forward takes: a request, a model or
+// the process that is given up is let go after one of them.
+const aPart = 100 * time.Millisecond
+
+// pace is what long forwards took lately: seconds for a token in a layer, and
+// of how many tokens they were.
+type pace struct {
+	seconds float64
+	rows    int
+}
+
+// layers is how many layers of a forward over rows tokens are computed at once.
+// What a much shorter forward took says little: attention grows with the square.
+func (p pace) layers(rows int) int {
+	if p.seconds == 0 || rows > 2*p.rows {
+		return 1
+	}
+	return int(min(max(aPart.Seconds()/(p.seconds*float64(rows)), 1), maxPart))
+}
 
 // evaluate computes what a forward over rows tokens left in the cache. It does
 // so a few layers at a time, and asks stop between them; an error of stop ends
@@ -30,7 +43,7 @@ func (e *Engine) evaluateAll(caches []*kvcache.Cache, rows int, stop func() erro
 			if err := stop(); err != nil {
 				return err
 			}
-			part = e.part
+			part = e.pace.layers(rows)
 		}
 		to := min(from+part, layers)
 		var arrays []mlxc.Array
@@ -43,12 +56,8 @@ func (e *Engine) evaluateAll(caches []*kvcache.Cache, rows int, stop func() erro
 		if err := mlxc.Eval(arrays...); err != nil {
 			return err
 		}
-		switch took := time.Since(started); {
-		case rows < partRows:
-		case took < shortPart && to-from == e.part:
-			e.part = min(2*e.part, maxPart)
-		case took > longPart:
-			e.part = max(1, e.part/2)
+		if rows >= partRows {
+			e.pace = pace{time.Since(started).Seconds() / float64(rows*(to-from)), rows}
 		}
 		from = to
 	}

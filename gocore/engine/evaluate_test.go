@@ -24,7 +24,7 @@ func TestALongForwardIsGivenUp(t *testing.T) {
 				return err
 			}
 			defer state.Free()
-			e.part = 1
+			e.pace = pace{}
 			if err := e.build(func(s *mlxc.Scope) { m.forward(s, prompt(1, 100), mlxc.Array{}, state, 0) }); err != nil {
 				return err
 			}
@@ -48,7 +48,8 @@ func TestPartsGiveTheSameTokens(t *testing.T) {
 		text := prompt(52, 200)
 		var want []int32
 		for _, part := range []int{maxPart, 1} {
-			m.engine.part = part // between requests the engine's thread rests
+			// Between requests the engine's thread rests.
+			m.engine.pace = pace{aPart.Seconds() / float64(part*150), 1 << 20}
 			got := ids(generate(t, m, text, Options{MaxTokens: 8, PrefillStepSize: 150}))
 			if want == nil {
 				want = got
@@ -159,5 +160,24 @@ func TestEmbeddingsOfARefusedRequestAreFreed(t *testing.T) {
 	}
 	if freed := before - mlxc.ActiveMemory(); freed < rows*m.hidden()*4 {
 		t.Errorf("%d bytes were freed, want the embeddings' %d", freed, rows*m.hidden()*4)
+	}
+}
+
+// Quick forwards do not make a long one that follows deaf.
+func TestThePaceOfLongForwards(t *testing.T) {
+	for _, c := range []struct {
+		known pace
+		rows  int
+		want  int
+	}{
+		{pace{}, 100, 1},
+		{pace{1e-6, 100}, 200, maxPart},
+		{pace{1e-6, 100}, 201, 1},
+		{pace{1e-4, 1000}, 200, 5},
+		{pace{1e-3, 1000}, 2000, 1},
+	} {
+		if got := c.known.layers(c.rows); got != c.want {
+			t.Errorf("%v: %d layers of %d tokens at once, want %d", c.known, got, c.rows, c.want)
+		}
 	}
 }

@@ -49,6 +49,18 @@ func keep(s *mlxc.Scope, l Layer, from, to int) (State, bool) {
 	return State{}, false
 }
 
+// Keeps tells whether all layers are of kinds that Keep and Restore know.
+func (c *Cache) Keeps() bool {
+	for _, l := range c.Layers {
+		switch l.(type) {
+		case *Full, *Window, *Recurrent:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // Whole tells whether some layer's state can be kept only as it is at the
 // moment, since it forgets tokens or sums them up.
 func (c *Cache) Whole() bool {

@@ -423,6 +423,11 @@ def close(request: int) -> None:
     call(_loaded().functions.close, request)
 
 
+def keep_prefixes(model: int, limit: int) -> None:
+    """Let a model keep states of prompts and answers, in so many bytes; 0 for none."""
+    call(_loaded().functions.keep_prefixes, model, limit)
+
+
 def stats(model: int) -> dict[str, Any]:
     """Return a model's counters."""
     return json.loads(_taken(call(_loaded().functions.stats, model)))

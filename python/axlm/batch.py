@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,9 @@ def batch_generate(
     Raises:
         TypeError, ValueError: as :class:`BatchGenerator` and its ``insert``.
     """
+    known = inspect.signature(BatchGenerator.__init__).parameters
+    if unknown := [name for name in kwargs if name not in known]:
+        raise TypeError(f"batch_generate() got an unexpected keyword argument {unknown[0]!r}")
     tokenizer = wrap_tokenizer(tokenizer)
     limits = list(max_tokens) if isinstance(max_tokens, Sequence) else [max_tokens] * len(prompts)
     kwargs.setdefault("stop_tokens", [[token] for token in tokenizer.eos_token_ids])

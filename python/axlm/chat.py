@@ -11,10 +11,14 @@ from . import _fallback
 from ._delegate import delegate, run_as
 from .cli_options import UsageError, add_memory, add_model, add_ngram, add_sampling
 from .generate import DEFAULT_MODEL, stream_generate
+from .model import Model
 from .sample_utils import make_sampler
 from .utils import load
 
 __getattr__, __dir__ = delegate(__name__, "chat")
+
+_KEPT_BYTES = 1 << 30
+"""What the states of earlier texts may take."""
 
 COMMANDS = "q ends the chat, r forgets it and starts anew, h shows this"
 
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     model, tokenizer = _load(args, group)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (input() then edits lines and remembers them)
+    if isinstance(model, Model):
+        model.keep_prefixes(_KEPT_BYTES)  # the system prompt is there again after a new start
     say(f"Chat with {args.model or DEFAULT_MODEL}: {COMMANDS}.")
     cache = make_prompt_cache(model, args.max_kv_size)
     while True:

@@ -150,6 +150,25 @@ class Model(_Base):
         """Take an adapter in place of the one that the model has; see :func:`axlm.utils.load_adapters`."""
         self._info = _bridge.adapt(self.handle, os.fspath(adapter_path))
 
+    def keep_prefixes(self, limit: int | None) -> None:
+        """Keep the states after prompts and answers, for requests that begin with the same tokens.
+
+        Such a request goes on after the beginning that it shares, in whole blocks of 16 tokens; its own tokens are
+        those that it would give without. How soon its first token comes shows that another request began alike. What is
+        kept counts among the caches of :func:`axlm.memory.set_kv_bytes`, and gives way to requests. Nothing is kept of
+        requests with embeddings, with quantised or bounded caches, or which continue a cache that was filled before.
+
+        Args:
+            limit: the most bytes to keep; None ends it and forgets all.
+
+        Raises:
+            TypeError: the limit is no integer.
+            ValueError: it is not positive; the model is closed.
+        """
+        from ._request import integer
+
+        _bridge.keep_prefixes(self.handle, 0 if limit is None else integer("limit", limit, 1))
+
     def stats(self) -> Stats:
         """Return the core's counters of this model, a dictionary; ``model.stats().plot()`` draws them."""
         return Stats(_bridge.stats(self.handle))

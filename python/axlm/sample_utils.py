@@ -57,7 +57,14 @@ class Sampler:
         )
 
     def __call__(self, logprobs: mx.array) -> mx.array:
-        """Sample from log probabilities [B, V], drawing from ``mx.random.state``. Returns token ids [B]."""
+        """Sample from log probabilities [B, V], drawing from ``mx.random.state``. Returns token ids [B].
+
+        Raises:
+            ValueError: a setting is out of its range.
+        """
+        if self.draws > 1:  # MLX writes to whatever place a token names
+            for token in self.xtc_special_tokens:
+                _check_token("xtc_special_tokens", token, logprobs.shape[-1])
         with kept_on_error():
             return self._function(logprobs)
 
@@ -140,7 +147,13 @@ class LogitsProcessor:
         return getattr(sample_utils, f"make_{self.kind}_penalty")(self.value, self.context_size)
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
-        """Return the logits [1, V] that follow the tokens [L], changed."""
+        """Return the logits [1, V] that follow the tokens [L], changed.
+
+        Raises:
+            ValueError: ``logit_bias`` names a token that there is not.
+        """
+        for token, _ in self.bias:  # MLX writes to whatever place a token names
+            _check_token("logit_bias", token, logits.shape[-1])
         return self._function(tokens, logits)
 
 
@@ -210,6 +223,11 @@ def native_processors(processors: Sequence[Any]) -> dict[str, Any] | None:
         else:
             options[processor.kind] = {"value": processor.value, "context": processor.context_size}
     return options
+
+
+def _check_token(name: str, token: int, vocab: int) -> None:
+    if not 0 <= token < vocab:
+        raise ValueError(f"{name}: {token} is not a token id of a vocabulary of {vocab}")
 
 
 def _bias(logit_bias: Mapping[Any, float]) -> list[tuple[int, float]]:
