@@ -1,5 +1,5 @@
-"""Requests that share passes give what they give alone: every family, plain, speculating and seeded, as they join, leave
-and are cancelled at random."""
+"""Requests that share passes give what they give alone: every family, plain, speculating and seeded, as they join,
+leave and are cancelled at random."""
 
 from __future__ import annotations
 

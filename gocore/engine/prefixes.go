@@ -122,7 +122,7 @@ func (e *Engine) reclaim(bytes int64) {
 // keeps tells whether states of the request's text may be kept: those of tokens
 // alone, from the first one on, in a cache that any request could have.
 func (r *Request) keeps() bool {
-	return r.model.kept != nil && r.before == 0 && len(r.prompt) == r.total && r.options.QuantisedKV == nil && r.cache.Keeps()
+	return r.model.kept != nil && r.before == 0 && !r.embedded && r.options.QuantisedKV == nil && r.cache.Keeps()
 }
 
 // reuse gives a request that joins the longest beginning of its text that is

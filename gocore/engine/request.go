@@ -113,6 +113,7 @@ type Request struct {
 	parked    int            // the cache's offset when it was last taken, plus 1; 0: never
 	forwarded bool           // a forward of the request was built
 	known     int            // tokens before the text that the speculator has seen
+	embedded  bool           // its prompt came as embeddings
 	keptTo    int            // tokens of the text whose states are kept
 	before    int            // the cache's offset when the request got it; -1 after it was given another
 	ahead     *pass          // queued before its turn, nil for none
@@ -182,7 +183,7 @@ func (m *Model) Generate(ids []int32, o Options) (*Request, error) {
 	r := &Request{
 		id: e.nextID.Add(1), engine: e, model: m, options: o,
 		ends: map[int32]bool{}, out: mailbox.NewOutbox[Token](),
-		prompt: slices.Clone(ids), text: slices.Clone(ids), total: total,
+		prompt: slices.Clone(ids), text: slices.Clone(ids), total: total, embedded: o.Embeddings.Valid(),
 	}
 	for _, t := range o.EndTokens {
 		r.ends[t] = true

@@ -1,7 +1,7 @@
 """``BatchGenerator``: texts after many prompts, side by side.
 
-Each prompt is a request of its own in the core, with a cache of its own. They share passes, and still a prompt's tokens are
-those of its solo run, whatever runs beside it.
+Each prompt is a request of its own in the core, with a cache of its own. They share passes, and still a prompt's tokens
+are those of its solo run, whatever runs beside it.
 """
 
 from __future__ import annotations

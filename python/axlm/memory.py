@@ -10,8 +10,8 @@ def set_kv_bytes(limit: int | None) -> None:
     """Bound what the caches (keys, values and states) of all requests take together.
 
     Where they do not fit together, requests wait for one another, the youngest are set aside and computed again when
-    there is room, and only one that does not fit alone fails, with a MemoryError. Caches that a caller brings, and whose
-    beginnings are unknown therefore, are not counted.
+    there is room, and only one that does not fit alone fails, with a MemoryError. Caches that a caller brings, and
+    whose beginnings are unknown therefore, are not counted.
 
     Args:
         limit: bytes; None for what the device has room for beside the weights, which holds from the start: its
