@@ -114,7 +114,7 @@ func (e *Engine) append(all []*filling) {
 	}
 	for _, f := range ready {
 		if f.err == nil {
-			f.err = e.extend(f.request, f.ids, f.rows)
+			f.err = e.appendTo(f.request, f.ids, f.rows)
 		}
 	}
 }
@@ -166,6 +166,11 @@ func (e *Engine) extend(r *Request, ids []int32, rows rowRange) error {
 	if err := e.quantise(r); err != nil {
 		return err
 	}
+	return e.appendTo(r, ids, rows)
+}
+
+// appendTo is extend for a cache that is in the right form.
+func (e *Engine) appendTo(r *Request, ids []int32, rows rowRange) error {
 	err := e.build(func(s *mlxc.Scope) {
 		r.model.forward(s, ids, rows.of(s, r.options.Embeddings), r.cache, 0)
 	})
