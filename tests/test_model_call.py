@@ -55,6 +55,25 @@ def test_by_name_and_by_place(pair: tuple[Any, Any]) -> None:
     assert mx.array_equal(embeddings, before).item(), "what is the caller's stays as it is"
 
 
+def test_padded_batches(pair: tuple[Any, Any]) -> None:
+    """mlx_lm's generator runs our model on its batch caches: by its own layers, on the core's weights."""
+    from mlx_lm.generate import BatchGenerator
+
+    def run(model: Any) -> list[list[int]]:
+        generator = BatchGenerator(model, max_tokens=6)
+        numbers = generator.insert([[5, 6, 7, 8, 9], [7], [3, 4, 5]])
+        found: dict[int, list[int]] = {number: [] for number in numbers}
+        while responses := generator.next_generated():
+            for response in responses:
+                found[response.uid].append(response.token)
+        return [found[number] for number in numbers]
+
+    model, other = pair
+    assert run(model) == run(other)
+    ids = mx.array([[5, 9, 2, 7]])
+    assert model(ids).shape == (1, 4, model.vocab_size), "the core goes on"
+
+
 def test_what_the_core_does_not_take_is_refused(pair: tuple[Any, Any]) -> None:
     model, other = pair
     ids = mx.array([[5, 9]])

@@ -109,8 +109,14 @@ func (p *Packed) Attend(s *mlxc.Scope, a *Attender, q mlxc.Array, seen Attended,
 	if s.Err() != nil {
 		return mlxc.Array{}
 	}
-	for i := range parts {
-		parts[i] = a.Forward(s, parts[i], seen[i], scale, layer[i].Mask)
+	if a != nil || p.one() {
+		for i := range parts {
+			parts[i] = a.Forward(s, parts[i], seen[i], scale, layer[i].Mask)
+		}
+		return p.join(s, parts, 1)
 	}
-	return p.join(s, parts, 1)
+	for i := range parts {
+		parts[i] = Attend(s, parts[i], seen[i], scale, layer[i].Mask)
+	}
+	return MergeHeads(s, p.join(s, parts, 2), q.Dim(0), q.Dim(2)) // once for all
 }

@@ -242,6 +242,22 @@ def _free(handle: int, taking: list[int], owner: int) -> None:
     _bridge.cache_free(handle)
 
 
+def only_theirs(caches: Any) -> bool:
+    """Tell whether there are objects of mlx_lm's cache classes among caches that its own layers alone can work with.
+
+    They are batches of rows that are padded to one length, and wrappers of other caches.
+    """
+    for cache in caches if isinstance(caches, (list, tuple)) else ():
+        cls = type(cache)
+        if loan_of(cache) is not None or cls.__module__ != "mlx_lm.models.cache":
+            continue
+        if cls.__name__ not in _DESCRIBE:
+            return True
+        if cls.__name__ == "ArraysCache" and (cache.left_padding is not None or cache.lengths is not None):
+            return True
+    return False
+
+
 def lend(model: Model, caches: Sequence[Any]) -> Loan:
     """Hand the state of cache objects to the core, or find it there.
 

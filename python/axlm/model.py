@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _bridge
 from ._crossing import pack_ids
-from ._loan import lend
+from ._loan import lend, only_theirs
 from ._stats import Stats
 from ._tracing import inputs_of, traced
 
@@ -107,11 +107,11 @@ class Model(_Base):
 
         Returns:
             Logits [B, L, V] in the model's dtype, evaluated, in memory shared with the core. Where a transformation of
-            MLX (``mx.grad``, ``vmap``, ``compile``, …) traces an argument they are those of mlx_lm's class on the same
-            weights, not evaluated.
+            MLX (``mx.grad``, ``vmap``, ``compile``, …) traces an argument, or a cache object is of a class that the
+            core has no form for (padded batches), they are those of mlx_lm's class on the same weights, not evaluated.
 
         Raises:
-            TypeError: the ids are not integers, or the core has no form for a cache object.
+            TypeError: the ids are not integers, or a cache object is none of mlx_lm's.
             ValueError: another shape than [B, L], no token, an id outside the vocabulary, a closed model, a cache that
                 does not fit the model.
             NotImplementedError: ``mask`` or ``per_layer_inputs`` is given.
@@ -119,7 +119,7 @@ class Model(_Base):
         for name, given in (("mask", mask), ("per_layer_inputs", per_layer_inputs)):
             if given is not None:
                 raise NotImplementedError(f"{name} is not supported: leave it at its default")
-        if traced(inputs_of(cache, inputs, input_embeddings)):
+        if only_theirs(cache) or traced(inputs_of(cache, inputs, input_embeddings)):
             return self._traced_call(inputs, cache, input_embeddings)
         embeddings = 0
         tokens: Any = inputs
@@ -140,10 +140,10 @@ class Model(_Base):
         return _bridge.forward(self.handle, ids, shape[0], loan.handle if loan else 0, embeddings)
 
     def _traced_call(self, inputs: mx.array | None, cache: Any, input_embeddings: mx.array | None) -> mx.array:
-        """Do what a call does, as a function that MLX can transform."""
+        """Do what a call does by mlx_lm's layers, as a function that MLX can transform."""
         raise NotImplementedError(
-            "mx.grad, vjp, jvp, vmap and compile cannot see into this model, which has no layers in Python: the core "
-            "runs it; mlx_lm.load gives a module that they can transform, if mlx_lm has the family"
+            "mx.grad, vjp, jvp, vmap, compile and padded batches need a model's layers in Python, which this one has "
+            "not: the core runs it; mlx_lm.load gives a module with layers, if mlx_lm has the family"
         )
 
     def _adapt(self, adapter_path: str | os.PathLike[str]) -> None:
