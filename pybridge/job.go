@@ -2,7 +2,6 @@ package pybridge
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -107,11 +106,12 @@ func (j *job) assign(addresses []byte) error {
 	if len(addresses) != 8*len(j.arrays) {
 		return errs.Value("%d arrays, but %d bytes of addresses", len(j.arrays), len(addresses))
 	}
+	places := int64s(addresses)
 	for i, a := range j.arrays {
 		if !a.Valid() {
 			continue
 		}
-		if err := mlxc.SetArrayAt(uintptr(binary.LittleEndian.Uint64(addresses[8*i:])), a); err != nil {
+		if err := mlxc.SetArrayAt(uintptr(places[i]), a); err != nil {
 			return fmt.Errorf("handing over an array: %w", err)
 		}
 	}

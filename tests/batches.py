@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import random
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Not by an import statement: in both packages, ``generate`` is the function too.
 module = importlib.import_module("axlm.generate")
@@ -15,6 +19,24 @@ def prompts(*lengths: int) -> list[list[int]]:
     """Token ids of prompts of these lengths, always the same."""
     draw = random.Random(5)
     return [[draw.randrange(20, 1000) for _ in range(length)] for length in lengths]
+
+
+def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """Make calls in threads that begin together. Returns what each gives, in order."""
+    calls = list(calls)
+    start = threading.Barrier(len(calls))
+    found: dict[int, T] = {}
+
+    def run(number: int, call: Callable[[], T]) -> None:
+        start.wait()
+        found[number] = call()
+
+    threads = [threading.Thread(target=run, args=part) for part in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[number] for number in range(len(calls))]
 
 
 def tokens(responses: list[Any]) -> list[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 from axlm import memory
 from axlm.models.cache import make_prompt_cache
-from batches import prompts
+from batches import at_once, prompts
 
 Tiny = Callable[[str], Path]
 
@@ -65,16 +65,7 @@ def test_conversations_in_threads(fresh: Any) -> None:
 
     expected = [talk(start) for start in starts]
     model.keep_prefixes(1 << 28)
-    found: dict[int, list[int]] = {}
-    threads = [
-        threading.Thread(target=lambda n=n, start=start: found.update({n: talk(start)}))
-        for n, start in enumerate(starts)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [found[n] for n in range(len(starts))] == expected
+    assert at_once(partial(talk, start) for start in starts) == expected
     assert model.stats()["reused_tokens"] > 0
 
 
@@ -128,16 +119,7 @@ def test_caches_within_a_budget(fresh: Any) -> None:
     expected = [run(model, text) for text in texts]
     memory.set_kv_bytes(2 << 20)  # one cache of 256 tokens, and little more
     try:
-        found: dict[int, list[int]] = {}
-        threads = [
-            threading.Thread(target=lambda n=n, text=text: found.update({n: run(model, text)}))
-            for n, text in enumerate(texts)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [found[n] for n in range(len(texts))] == expected
+        assert at_once(partial(run, model, text) for text in texts) == expected
         with pytest.raises(MemoryError, match="cache"):
             run(model, prompts(3000)[0])
         assert run(model, texts[0]) == expected[0]

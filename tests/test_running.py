@@ -10,11 +10,13 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import axlm
 import pytest
+from batches import at_once
 from oracle import generated, ours
 
 Tiny = Callable[[str], Path]
@@ -42,18 +44,7 @@ def test_threads_get_what_they_would_get_alone(tiny: Tiny) -> None:
     first, second = ours(tiny("qwen3-f32"))[0], ours(tiny("llama-f32"))[0]
     jobs = [(first, [5] * 40, 60), (first, [9, 8, 7], 90), (second, [3] * 200, 40), (second, [4, 4], 80)]
     alone = [generated(model, ids, count, prefill_step_size=16) for model, ids, count in jobs]
-    together: dict[int, list[int]] = {}
-
-    def work(number: int) -> None:
-        model, ids, count = jobs[number]
-        together[number] = generated(model, ids, count, prefill_step_size=16)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(jobs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [together[number] for number in range(len(jobs))] == alone
+    assert at_once(partial(generated, *job, prefill_step_size=16) for job in jobs) == alone
 
 
 def test_generators_take_turns(tiny: Tiny) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import mlx_lm
 import pytest
 from axlm.generate import speculative_generate_step
 from axlm.sample_utils import make_logits_processors, make_sampler
+from batches import at_once
 from mlx_lm import sample_utils as upstream
 from oracle import theirs
 
@@ -92,13 +93,8 @@ def test_requests_side_by_side_and_the_caller_do_not_disturb_each_other(model: A
 
 def test_threads_with_seeds_draw_their_own(model: Any) -> None:
     expected = {seed: drawn(model, seed=seed) for seed in range(3)}
-    found: dict[int, list[int]] = {}
-    threads = [threading.Thread(target=lambda s=s: found.update({s: drawn(model, seed=s)})) for s in expected]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == expected and len(set(map(tuple, expected.values()))) == 3
+    found = at_once(partial(drawn, model, seed=seed) for seed in expected)
+    assert dict(enumerate(found)) == expected and len(set(map(tuple, expected.values()))) == 3
 
 
 @pytest.mark.parametrize(

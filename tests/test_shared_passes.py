@@ -4,8 +4,8 @@ leave and are cancelled at random."""
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import axlm
 import pytest
 from axlm.generate import BatchGenerator
 from axlm.sample_utils import make_logits_processors, make_sampler
-from batches import prompts
+from batches import at_once, prompts
 from oracle import ours
 
 Tiny = Callable[[str], Path]
@@ -84,19 +84,11 @@ def test_threads_share_passes(tiny: Tiny, family: str) -> None:
     texts = prompts(*LENGTHS)
     expected = [alone(model, text, **options(number)) for number, text in enumerate(texts)]
     before = model.stats()["passes"]
-    found: dict[int, list[int]] = {}
-    start = threading.Barrier(len(texts))
 
-    def run(number: int) -> None:
-        start.wait()
+    def run(number: int) -> list[int]:
         steps = axlm.generate_step(texts[number], model, max_tokens=MOST, ngram=number % 2 == 0, **options(number))
-        found[number] = [token for token, _ in steps]
+        return [token for token, _ in steps]
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(texts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [found[number] for number in range(len(texts))] == expected
+    assert at_once(partial(run, number) for number in range(len(texts))) == expected
     after = model.stats()["passes"]
     assert after["requests"] - before["requests"] > after["passes"] - before["passes"]

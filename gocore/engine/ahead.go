@@ -23,9 +23,6 @@ func Ask(requests ...*Request) error {
 	})
 }
 
-// Ask is Ask for this request.
-func (r *Request) Ask() error { return Ask(r) }
-
 // Fill lets the engine process the prompts of some of its requests, each until
 // the cache holds so many of its tokens, without waiting for it: they share
 // forwards. FillPrompt tells how far it is.

@@ -56,7 +56,7 @@ func TestFillingGivesWayToNext(t *testing.T) {
 	if _, err := r.FillPrompt(16, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Ask(); err != nil {
+	if err := Ask(r); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := r.FillPrompt(39, time.Minute); done < 39 || err != nil {
@@ -78,7 +78,7 @@ func TestAskTakesNothing(t *testing.T) {
 	var got []int32
 	for range 6 {
 		for range 3 {
-			if err := r.Ask(); err != nil {
+			if err := Ask(r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestAskTakesNothing(t *testing.T) {
 		got = append(got, token.ID)
 	}
 	equal(t, "with Ask before each token", got, want)
-	if err := r.Ask(); err != nil {
+	if err := Ask(r); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
 }

@@ -218,11 +218,6 @@ func (r *Request) borrow(c *Cache) {
 	r.mark = c.mark
 }
 
-// schedule enters the request with what is left of its prompt.
-func (e *Engine) schedule(r *Request) error {
-	return e.planner.admit(r)
-}
-
 // release frees what the request holds.
 func (r *Request) release() {
 	r.ahead.free()
@@ -280,13 +275,18 @@ func (e *Engine) withdraw(r *Request, more bool) error {
 	if stays && more {
 		return nil
 	}
-	r.ahead.free()
-	r.ahead = nil
-	r.keys.retract(0, &r.state)
+	r.giveUpAhead()
 	if stays {
 		return nil
 	}
 	return e.rollback(r.cache, r.base+len(r.text)-1-r.mark)
+}
+
+// giveUpAhead drops the pass that is queued, and its draw with it.
+func (r *Request) giveUpAhead() {
+	r.ahead.free()
+	r.ahead = nil
+	r.keys.retract(0, &r.state)
 }
 
 // leave settles the request, and quantises the cache if that is due.
@@ -373,7 +373,7 @@ func (r *Request) resume(c *Cache) error {
 	r.borrow(c)
 	r.base += c.Offset() + 1 - r.parked
 	r.before = -1 // what the reader did to it nobody knows
-	if err := r.engine.schedule(r); err != nil {
+	if err := r.engine.planner.admit(r); err != nil {
 		return err
 	}
 	if r.out.State().Wanted {

@@ -174,7 +174,7 @@ func TestTakingACacheBeforeATokenIsTaken(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := readSome(t, r, 4)
-				if err := r.Ask(); err != nil {
+				if err := Ask(r); err != nil {
 					t.Fatal(err)
 				}
 				untilWaiting(r)

@@ -52,8 +52,7 @@ type Engine struct {
 	order     []*Request // the same, by their admission
 	keptBytes int64      // that kept prefixes take, as the scheduler was told
 	kvBytes   int        // what caches may take in all, 0 for what the device has room for
-	landed    *flight    // the last one that was read
-	landedAt  time.Time
+	landedAt  time.Time  // when the last pass was read, zero where another kind of step came after it
 	padViews  bool
 	warm      bool   // passes have the widths that were warmed up
 	pace      pace   // of long forwards

@@ -47,7 +47,11 @@ func (r *Request) filling(n int) *filling {
 // fill appends parts of prompts, of requests of one model, to their caches. No
 // logits: the last prompt token is left to decode.
 func (e *Engine) fill(all []*filling) {
-	if err := guarded(func() error { e.append(all); return nil }); err != nil {
+	err := guarded(func() error {
+		e.append(all)
+		return mlxc.ClearCache()
+	})
+	if err != nil {
 		for _, f := range all {
 			f.err = err
 		}
@@ -69,9 +73,6 @@ func (e *Engine) fill(all []*filling) {
 // filled takes note of a part that is in the cache.
 func (e *Engine) filled(f *filling) error {
 	r := f.request
-	if err := mlxc.ClearCache(); err != nil {
-		return err
-	}
 	done := min(r.position(), r.total)
 	r.filled.Store(max(r.filled.Load(), int64(done))) // less while a cache is made again
 	if len(r.prompt) > 0 {

@@ -51,7 +51,7 @@ func TestABudgetTooSmallForAll(t *testing.T) {
 		together(t, m.engine, func() {
 			for i, q := range requests {
 				running[i] = q.begin(t, m)
-				_ = running[i].Ask()
+				_ = Ask(running[i])
 			}
 		})
 		got := make([][]int32, len(running))

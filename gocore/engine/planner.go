@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"log"
+	"maps"
 	"math"
 
 	"axlm/gocore/kvcache"
@@ -16,7 +17,7 @@ import (
 type planner struct {
 	*scheduler.Scheduler
 	classes map[class]uint32
-	owners  map[uint32]class
+	numbers uint32 // of classes, given so far
 	sizes   map[*Model]cacheSize
 }
 
@@ -44,7 +45,7 @@ const running = 1 << 10
 // headroom is for how many tokens to come a request that joins has room.
 const headroom = 128
 
-// ahead is how many tokens a request may run ahead of its reader: one pass.
+// credit is how many tokens a request may run ahead of its reader: one pass.
 const credit = ngram.MaxWidth
 
 func newPlanner() (*planner, error) {
@@ -52,7 +53,7 @@ func newPlanner() (*planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &planner{Scheduler: s, classes: map[class]uint32{}, owners: map[uint32]class{}, sizes: map[*Model]cacheSize{}}, nil
+	return &planner{Scheduler: s, classes: map[class]uint32{}, sizes: map[*Model]cacheSize{}}, nil
 }
 
 // tell applies an event. One about a request that has ended comes too late, and
@@ -77,11 +78,11 @@ func (p *planner) number(c class) (uint32, error) {
 	if n, ok := p.classes[c]; ok {
 		return n, nil
 	}
-	n := uint32(len(p.classes) + 1)
+	n := p.numbers + 1
 	if err := p.Apply(p.definition(n, c)); err != nil {
 		return 0, err
 	}
-	p.classes[c], p.owners[n] = n, c
+	p.classes[c], p.numbers = n, n
 	return n, nil
 }
 
@@ -117,8 +118,11 @@ func (p *planner) measure(m *Model, size cacheSize) {
 	}
 }
 
-// forget drops a closed model. Its classes stay, without requests.
-func (p *planner) forget(m *Model) { delete(p.sizes, m) }
+// forget drops a closed model, which has no requests any more.
+func (p *planner) forget(m *Model) {
+	delete(p.sizes, m)
+	maps.DeleteFunc(p.classes, func(c class, _ uint32) bool { return c.model == m })
+}
 
 // budget sets how many bytes caches may take in all; 0 for any number.
 func (p *planner) budget(bytes int64) {

@@ -155,8 +155,8 @@ func (r *Request) stop(from, end int) int {
 	if !r.keeps() || !r.cache.Whole() {
 		return end
 	}
-	for _, p := range prefix.Checkpoints(from, len(r.prompt)) {
-		return min(p, end)
+	if all := prefix.Checkpoints(from, len(r.prompt)); len(all) > 0 {
+		return min(all[0], end)
 	}
 	return end
 }
@@ -185,11 +185,7 @@ func (r *Request) checkpoints(held int) []int {
 		}
 		return nil
 	}
-	all := prefix.Checkpoints(r.keptTo, end+1)
-	for len(all) > 0 && all[len(all)-1] > end {
-		all = all[:len(all)-1]
-	}
-	return all
+	return prefix.Checkpoints(r.keptTo, end+1)
 }
 
 func (e *Engine) keepAt(r *Request, position int) error {

@@ -214,7 +214,7 @@ func (e *Engine) admit(r *Request) {
 		if err := e.equip(r); err != nil {
 			return err
 		}
-		return e.schedule(r)
+		return e.planner.admit(r)
 	})
 	if err != nil {
 		r.release()

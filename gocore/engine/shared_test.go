@@ -103,7 +103,7 @@ func TestSharedPassesGiveSoloTokens(t *testing.T) {
 						q = q.speculating(3, right)
 					}
 					running[i] = q.begin(t, m)
-					if err := running[i].Ask(); err != nil {
+					if err := Ask(running[i]); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -126,7 +126,7 @@ func TestSharedPassesGiveSoloTokens(t *testing.T) {
 				}
 				together(t, m.engine, func() {
 					for _, r := range next {
-						if err := r.Ask(); err != nil {
+						if err := Ask(r); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -239,10 +239,10 @@ func TestACulpritEndsAlone(t *testing.T) {
 	together(t, m.engine, func() {
 		for i, q := range requests {
 			running[i] = q.begin(t, m)
-			_ = running[i].Ask()
+			_ = Ask(running[i])
 			if i == 0 {
 				culprit = bad.begin(t, m)
-				_ = culprit.Ask()
+				_ = Ask(culprit)
 			}
 		}
 		// A layer of another kind than the model takes.

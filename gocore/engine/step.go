@@ -124,9 +124,7 @@ func (e *Engine) preempt(r *Request) {
 		return
 	}
 	if r.ahead != nil {
-		r.ahead.free()
-		r.ahead = nil
-		r.keys.retract(0, &r.state)
+		r.giveUpAhead()
 	}
 	fresh := r.model.newCache(r.options.MaxKVSize)
 	r.cache.Free()
@@ -154,7 +152,7 @@ func (e *Engine) pass(passes []scheduler.Pass) {
 				if err := guarded(func() error { return e.offer(r) }); err != nil {
 					e.drop(r, fmt.Errorf("decode: %w", err))
 				}
-				e.landed = nil
+				e.landedAt = time.Time{}
 			default:
 				e.decode([]*turn{t})
 			}
@@ -234,7 +232,7 @@ func (e *Engine) bookCost(turns []*turn, entered time.Time) {
 	var f *flight
 	for _, t := range turns {
 		if t.err != nil || t.pass == nil || f != nil && t.pass.flight != f {
-			e.landed = nil
+			e.landedAt = time.Time{}
 			return
 		}
 		f = t.pass.flight
@@ -244,14 +242,14 @@ func (e *Engine) bookCost(turns []*turn, entered time.Time) {
 		started = e.landedAt
 	}
 	// One that was queued while something else ran tells nothing.
-	if f.shared && (!turns[0].ahead || e.landed != nil) {
+	if f.shared && !started.IsZero() {
 		if n, err := e.planner.number(classOf(turns[0].request)); err == nil {
 			e.planner.tell(scheduler.Event{
 				Kind: scheduler.Cost, Class: n, N: len(turns), Tokens: f.rows, Nanos: max(1, now.Sub(started).Nanoseconds()),
 			})
 		}
 	}
-	e.landed, e.landedAt = f, now
+	e.landedAt = now
 }
 
 // take gives each turn its pass: the one that was queued for it, or one that is

@@ -88,7 +88,7 @@ func TestABoundedCacheOutlivesItsReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := readSome(t, r, 12)
-			if err := r.Ask(); err != nil {
+			if err := Ask(r); err != nil {
 				t.Fatal(err)
 			}
 			untilWaiting(r)
@@ -132,7 +132,7 @@ func TestManyReadersAndCancels(t *testing.T) {
 			if i%3 == 0 {
 				go r.Close()
 			}
-			_ = r.Ask()
+			_ = Ask(r)
 			for n := 0; ; n++ {
 				token, status, err := r.Next(time.Minute)
 				token.Free()

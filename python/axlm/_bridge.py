@@ -191,10 +191,14 @@ def job_wait(job: int) -> None:
         pass
 
 
+def _numbers(numbers: Sequence[int]) -> Any:
+    """Pack numbers, of 64 bits each, as the core takes lists of them."""
+    return _loaded().bytes_in(struct.pack(f"={len(numbers)}Q", *numbers))
+
+
 def _take(job: int, places: Sequence[int] = ()) -> str:
     """End a job that is done and return its result; its arrays are assigned to the C++ arrays at some addresses."""
-    core = _loaded()
-    return call(core.functions.job_take, job, core.bytes_in(struct.pack(f"={len(places)}Q", *places)))
+    return call(_loaded().functions.job_take, job, _numbers(places))
 
 
 def _taken(job: int) -> str:
@@ -366,8 +370,7 @@ def next(request: int, wait_ms: int) -> int:
 
 def ask(requests: Sequence[int]) -> None:
     """Let the core work on the next tokens of some requests at once, without waiting for them."""
-    core = _loaded()
-    call(core.functions.ask, core.bytes_in(struct.pack(f"={len(requests)}Q", *requests)))
+    call(_loaded().functions.ask, _numbers(requests))
 
 
 def set_kv_bytes(limit: int) -> None:
@@ -377,9 +380,7 @@ def set_kv_bytes(limit: int) -> None:
 
 def fill(requests: Sequence[int], counts: Sequence[int]) -> None:
     """Let the core process some requests' prompts at once, each up to so many tokens, without waiting for them."""
-    core = _loaded()
-    packed = [core.bytes_in(struct.pack(f"={len(numbers)}Q", *numbers)) for numbers in (requests, counts)]
-    call(core.functions.fill, *packed)
+    call(_loaded().functions.fill, _numbers(requests), _numbers(counts))
 
 
 def fill_prompt(request: int, count: int, wait_ms: int) -> int:

@@ -61,8 +61,13 @@ def _quantised(cache: Any) -> _Layer:
     return _Layer(arrays, {"offset": cache.offset, "group_size": cache.group_size, "bits": cache.bits})
 
 
+def _padded(cache: Any) -> bool:
+    """Tell whether an ``ArraysCache`` is of rows that are padded to one length."""
+    return cache.left_padding is not None or cache.lengths is not None
+
+
 def _recurrent(cache: Any) -> _Layer:
-    if cache.left_padding is not None or cache.lengths is not None:
+    if _padded(cache):
         raise NotImplementedError("padded batches are not supported yet")
     arrays = [array for array in cache.cache if array is not None]
     if len(cache.cache) != 2 or len(arrays) == 1:
@@ -251,9 +256,7 @@ def only_theirs(caches: Any) -> bool:
         cls = type(cache)
         if loan_of(cache) is not None or cls.__module__ != "mlx_lm.models.cache":
             continue
-        if cls.__name__ not in _DESCRIBE:
-            return True
-        if cls.__name__ == "ArraysCache" and (cache.left_padding is not None or cache.lengths is not None):
+        if cls.__name__ not in _DESCRIBE or (cls.__name__ == "ArraysCache" and _padded(cache)):
             return True
     return False
 
