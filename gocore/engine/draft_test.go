@@ -181,11 +181,17 @@ func TestDraftsThatDoNotPayAreGivenUp(t *testing.T) {
 	e := start(t, Config{})
 	m, other := load(t, e, nano(t, 37)), load(t, e, nano(t, 38))
 	text := prompt(37, 9)
-	got, s := drafted(t, m, text, Options{MaxTokens: 400, DraftModel: other, DraftTokens: 4}, 0)
-	equal(t, "given up", ids(got), ids(generate(t, m, text, Options{MaxTokens: 400})))
-	if s.NoDraft["recheck_plain"] == 0 || s.NoDraft["gate_paused"] < 100 || s.DraftSteps < 32 {
-		t.Errorf("%d steps with drafts; without: %v", s.DraftSteps, s.NoDraft)
+	plain := ids(generate(t, m, text, Options{MaxTokens: 400}))
+	// Times decide, and other tests run beside this one: one request of several that sees it suffices.
+	for try := range 5 {
+		got, s := drafted(t, m, text, Options{MaxTokens: 400, DraftModel: other, DraftTokens: 4}, 0)
+		equal(t, "given up", ids(got), plain)
+		if s.NoDraft["recheck_plain"] > 0 && s.NoDraft["gate_paused"] >= 100 && s.DraftSteps >= 32 {
+			return
+		}
+		t.Logf("try %d: %d steps with drafts; without: %v", try, s.DraftSteps, s.NoDraft)
 	}
+	t.Error("never given up")
 }
 
 func TestADraftModelThatIsClosed(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"axlm/gocore/kvcache"
 	"axlm/gocore/models"
@@ -47,6 +48,7 @@ func (r *Request) filling(n int) *filling {
 // fill appends parts of prompts, of requests of one model, to their caches. No
 // logits: the last prompt token is left to decode.
 func (e *Engine) fill(all []*filling) {
+	e.landedAt = time.Time{}
 	err := guarded(func() error {
 		e.append(all)
 		return mlxc.ClearCache()

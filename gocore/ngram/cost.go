@@ -177,6 +177,13 @@ func (m *CostModel) claim(regret float64, unknown bool, p probing) bool {
 	return true
 }
 
+// repricePlain makes the next plain steps' times a new price; until then the old one stands.
+func (m *CostModel) repricePlain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cells[1] = cell{mean: m.cells[1].mean, step: m.cells[1].step}
+}
+
 // recheck takes the right to a plain step where drafts pay, because plain steps were last timed long ago. Such steps
 // keep their distance even if none of them can be timed.
 func (m *CostModel) recheck(p probing) bool {
